@@ -1,0 +1,10 @@
+/* Time. */
+#ifndef WEFT_BASE_CLOCK_H
+#define WEFT_BASE_CLOCK_H
+
+#include <stdint.h>
+
+/** Seconds on a monotonic clock; only differences mean something. */
+double weft_i_clock_seconds(void);
+
+#endif
