@@ -376,7 +376,7 @@ typedef struct weft_adamw_args {
     weft_view grad;
     weft_view m;
     weft_view v;
-    float lr, beta1, beta2, eps, decay;
+    double lr, beta1, beta2, eps, decay; /* double: 1 - 0.999f is off by 1e-5, PyTorch's 1 - 0.999 is not */
     double bias1, bias2;
     float grad_scale;
 } weft_adamw_args;
