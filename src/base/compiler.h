@@ -13,6 +13,22 @@
 #error "weft is built with gcc or clang"
 #endif
 
+/* Tells the processor that this is a waiting loop. */
+#if defined(__x86_64__) || defined(__i386__)
+#define WEFT_CPU_RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define WEFT_CPU_RELAX() __asm__ volatile("yield")
+#else
+#define WEFT_CPU_RELAX() ((void)0)
+#endif
+
+/* Whether the processor we run on, and its system, have a named x86 feature; 0 on other machines. */
+#if defined(__x86_64__)
+#define WEFT_CPU_SUPPORTS(feature) (__builtin_cpu_supports(feature) != 0)
+#else
+#define WEFT_CPU_SUPPORTS(feature) 0
+#endif
+
 #define WEFT_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define WEFT_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define WEFT_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))

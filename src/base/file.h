@@ -6,6 +6,9 @@
 
 #define WEFT_PATH_MAX 4096
 
+/** Sets "PATH: WHAT failed: REASON" from errno. @return IO, or NOMEM for ENOMEM */
+weft_status weft_i_file_fail(const char *what, const char *path);
+
 /** A read-only map of a whole file. Empty files map to n_bytes 0 and data NULL. */
 typedef struct weft_map {
     const unsigned char *data;

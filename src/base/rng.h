@@ -24,6 +24,9 @@ weft_rng_block weft_i_rng_philox(weft_rng_key key, weft_rng_block counter);
 /** Standard normal of element `index`: Box-Muller in double on words of counter index / 2; index parity picks cos or sin. */
 double weft_i_rng_normal(weft_rng_key key, uint64_t index);
 
+/** out[i] = weft_i_rng_normal(key, first + i) for i < n, the same bits at half the work. */
+void weft_i_rng_normals(weft_rng_key key, uint64_t first, int64_t n, double *out);
+
 /** Uniform double in [0, 1) with 53 bits, element `index` of the stream. */
 double weft_i_rng_uniform(weft_rng_key key, uint64_t index);
 
