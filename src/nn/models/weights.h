@@ -1,0 +1,37 @@
+/**
+ * Weights between Hugging Face files and a model's parameters, by the parameters' descriptions alone.
+ *
+ * Names: a parameter's own name, or a published variant of it (GPT-2 without "transformer."). Stale buffers
+ * (attn.bias masks, attn.masked_bias, rotary_emb.inv_freq) are passed over; a tied head in the file is passed over when it
+ * equals the embedding and warned about when it does not.
+ */
+#ifndef WEFT_NN_MODELS_WEIGHTS_H
+#define WEFT_NN_MODELS_WEIGHTS_H
+
+#include "formats/safetensors.h"
+#include "weft/model.h"
+
+/** Which spelling a file uses, so that what is written back has the names that were read. */
+typedef struct weft_weight_names {
+    bool has_no_prefix; /* GPT-2 without "transformer." */
+} weft_weight_names;
+
+/** Looks at the file's names. */
+weft_status weft_i_weights_names(weft_weight_names *out, const weft_model *m, const weft_st *file);
+
+/** Name of a parameter in such a file, into out (WEFT_PARAM_NAME_BYTES). */
+void weft_i_weights_file_name(const weft_weight_names *names, const weft_param *p, char *out);
+
+/**
+ * Fills every parameter (its local pieces) from the file, converting F32, BF16, F16 to the model's type. Every missing
+ * tensor is listed in one message; a shape that differs names both shapes; unknown extra tensors are warned about once.
+ * Pages of the map are dropped as tensors are done.
+ *
+ * @return WEFT_OK | FORMAT | UNSUPPORTED a dtype that is no number weft reads
+ */
+weft_status weft_i_weights_load(weft_model *m, const weft_st *file, const weft_weight_names *names);
+
+/** The type a folder's weights ask to be computed in: BF16 when all its matrices are BF16, else F32. */
+weft_dtype weft_i_weights_dtype(const weft_st *file);
+
+#endif
