@@ -1,0 +1,36 @@
+/* config.json and generation_config.json of Hugging Face folders. weft_config_read (weft/config.h) is implemented here too. */
+#ifndef WEFT_FORMATS_HF_CONFIG_H
+#define WEFT_FORMATS_HF_CONFIG_H
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include "weft/config.h"
+
+/** A parsed config and the file's own text, so that a saved folder keeps every key the user's file had. */
+typedef struct weft_hf_config {
+    weft_config config;
+    char *text; /* the JSON as read, CONTROL memory */
+    char path[4096];
+} weft_hf_config;
+
+/**
+ * `path`: a folder with config.json, or a JSON file under any name. When a folder also holds generation_config.json its
+ * eos_token_id replaces the config's.
+ */
+weft_status weft_i_hf_config_read(weft_hf_config *out, weft_alloc *alloc, const char *path);
+void weft_i_hf_config_fini(weft_hf_config *c, weft_alloc *alloc);
+
+/**
+ * The config.json to save: every key of the file that was read, in its order, with only the type set to `dtype` (under
+ * the spelling the file used; "dtype" when it named none), "architectures" and "model_type" added when absent. An unchanged
+ * model saved in its own type gives a file equal to what transformers wrote, key for key.
+ */
+weft_status weft_i_hf_config_write(const weft_hf_config *c, weft_alloc *alloc, weft_dtype dtype, weft_str *out);
+
+/** Reasons why a config cannot run in weft, all of them, one a line ("" when none): for `weft info`. */
+weft_status weft_i_hf_config_unsupported(const char *path, weft_alloc *alloc, weft_str *out);
+
+/** Inverse frequencies [head_dim / 2] for a sequence of `n_positions` (only `dynamic` depends on it), in double. */
+void weft_i_rope_frequencies(const weft_rope *rope, int64_t head_dim, int64_t max_positions, int64_t n_positions, double *out);
+
+#endif
