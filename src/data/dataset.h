@@ -14,8 +14,8 @@
 typedef struct weft_dataset weft_dataset;
 
 /**
- * Opens files as one stream, in the order given. A file that starts with the token-file magic is mapped; any other is
- * text and encoded whole into CONTROL memory. An id the model has no row for is refused here with file, position, id
+ * Opens files as one stream, in the order given. A file that starts with the token-file magic is a token file; any
+ * other is text (one whose name ends in .bin is refused: ids without a header). Both are read through a memory map. An id the model has no row for is refused here with file, position, id
  * and vocabulary size. (Token files: every id is checked, at memory speed.)
  *
  * @param vocab_size  rows of the model's embedding
@@ -30,6 +30,9 @@ weft_status weft_i_dataset_open(weft_dataset **out,
 void weft_i_dataset_close(weft_dataset *d);
 int64_t weft_i_dataset_tokens(const weft_dataset *d);
 
+/** For messages. */
+const char *weft_i_dataset_first_path(const weft_dataset *d);
+
 /** Bytes of text that tokens [first, first + n) stand for (byte tokenizer: ids below 256), -1 when unknown. */
 int64_t weft_i_dataset_bytes(const weft_dataset *d, int64_t first, int64_t n);
 
@@ -42,7 +45,8 @@ typedef struct weft_sampler {
     int64_t first;
     int64_t n_tokens;
     int64_t seq_length;
-    int64_t n_windows; /* (n_tokens - 1) / seq_length; the tail that fills no window is left out of training */
+    int64_t
+        n_windows; /* (n_tokens - 1) / seq_length; the tail that fills no window is left out of training */
     uint64_t seed;
     bool is_shuffled;
 } weft_sampler;

@@ -15,6 +15,9 @@ void weft_i_tokenizer_close(weft_tokenizer *t);
 int64_t weft_i_tokenizer_size(const weft_tokenizer *t); /* highest id + 1 */
 int64_t weft_i_tokenizer_eos(const weft_tokenizer *t);  /* -1: none */
 
+/** Whether a text may be cut anywhere: the ids of the pieces are the ids of the whole, one a byte. */
+bool weft_i_tokenizer_is_bytewise(const weft_tokenizer *t);
+
 /** Any bytes, valid UTF-8 or not, give ids; ids has room for n_bytes. */
 weft_status weft_i_tokenizer_encode(const weft_tokenizer *t, const char *text, size_t n_bytes, int32_t *ids, size_t *n_ids);
 
