@@ -54,7 +54,8 @@ void weft_i_alloc_destroy(weft_alloc *a);
  *
  * @return WEFT_OK | NOMEM with the bytes asked for, the kind, what is in use, and the limit
  */
-weft_status weft_i_alloc_get(weft_alloc *a, weft_mem kind, size_t bytes, const char *what, void **out);
+weft_status
+weft_i_alloc_get(weft_alloc *a, weft_mem kind, size_t bytes, const char *what, void **out);
 
 /** Gives a block back; NULL is fine. */
 void weft_i_alloc_put(weft_alloc *a, void *block);
@@ -63,7 +64,8 @@ void weft_i_alloc_put(weft_alloc *a, void *block);
 weft_status weft_i_alloc_new(weft_alloc *a, size_t n, size_t size, void **out);
 
 /** Grows a CONTROL array to hold n_wanted elements (at least doubling); contents kept, the rest zeroed. */
-weft_status weft_i_alloc_grow(weft_alloc *a, size_t n_wanted, size_t size, size_t *capacity, void **array);
+weft_status
+weft_i_alloc_grow(weft_alloc *a, size_t n_wanted, size_t size, size_t *capacity, void **array);
 
 void weft_i_alloc_counts(const weft_alloc *a, weft_mem kind, weft_alloc_count *out);
 

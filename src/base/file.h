@@ -22,7 +22,8 @@ void weft_i_map_close(weft_map *m);
 void weft_i_map_drop(const weft_map *m, size_t offset, size_t n_bytes);
 
 /** Whole file into CONTROL memory, a NUL after it; refused with IO over max_bytes. */
-weft_status weft_i_file_read(weft_alloc *alloc, const char *path, size_t max_bytes, char **out, size_t *n_bytes);
+weft_status weft_i_file_read(
+    weft_alloc *alloc, const char *path, size_t max_bytes, char **out, size_t *n_bytes);
 
 /** A file being written; close syncs it to disk. Destroying without close leaves the partial file for the caller. */
 typedef struct weft_writer {

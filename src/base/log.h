@@ -6,6 +6,7 @@
 #include "weft/context.h"
 
 /** One line to the context's sink when `level` is at or above its threshold. `area` is the folder's name. */
-void weft_log(const weft_ctx *ctx, weft_log_level level, const char *area, const char *fmt, ...) WEFT_PRINTF(4, 5);
+void weft_log(const weft_ctx *ctx, weft_log_level level, const char *area, const char *fmt, ...)
+    WEFT_PRINTF(4, 5);
 
 #endif

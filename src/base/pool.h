@@ -18,7 +18,8 @@ typedef void weft_pool_fn(void *user, int64_t block, int worker);
 typedef void weft_pool_start_fn(void);
 
 /** @return WEFT_OK | ARG n_threads < 1 or > 1024 | NOMEM */
-weft_status weft_i_pool_create(weft_pool **out, weft_alloc *alloc, int n_threads, weft_pool_start_fn *start);
+weft_status
+weft_i_pool_create(weft_pool **out, weft_alloc *alloc, int n_threads, weft_pool_start_fn *start);
 void weft_i_pool_destroy(weft_pool *p);
 int weft_i_pool_threads(const weft_pool *p);
 
