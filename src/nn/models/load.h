@@ -10,7 +10,7 @@ typedef struct weft_source {
     weft_hf_config hf;
     weft_st *weights; /* NULL for a config.json alone: fresh weights */
     weft_weight_names names;
-    weft_dtype dtype; /* to compute in */
+    weft_dtype dtype;        /* to compute in */
     char dir[WEFT_PATH_MAX]; /* the folder; "" for a config.json alone */
 } weft_source;
 
@@ -18,14 +18,15 @@ typedef struct weft_source {
  * `dtype_name`: "" (the folder's own: BF16 when its weights are all BF16, else F32; for a config alone what it names, F16
  * counted as F32), "fp32" or "bf16".
  */
-weft_status weft_i_source_open(weft_source *out, weft_ctx *ctx, const char *path, const char *dtype_name);
+weft_status
+weft_i_source_open(weft_source *out, weft_ctx *ctx, const char *path, const char *dtype_name);
 void weft_i_source_close(weft_source *s, weft_ctx *ctx);
 
 /** Unmaps the weights; what was loaded stays. */
 void weft_i_source_unmap(weft_source *s);
 
 /** Builds, allocates and fills the model (fresh weights from `seed` when the source has none; a dry context fills nothing). */
-weft_status
-weft_i_source_model(weft_model **out, const weft_source *s, weft_ctx *ctx, bool is_training, uint64_t seed);
+weft_status weft_i_source_model(
+    weft_model **out, const weft_source *s, weft_ctx *ctx, bool is_training, uint64_t seed);
 
 #endif

@@ -17,10 +17,29 @@ typedef struct weft_weight_names {
 } weft_weight_names;
 
 /** Looks at the file's names. */
-weft_status weft_i_weights_names(weft_weight_names *out, const weft_model *m, const weft_st *file);
+weft_status weft_i_weights_names(weft_weight_names *out, weft_model *m, const weft_st *file);
 
 /** Name of a parameter in such a file, into out (WEFT_PARAM_NAME_BYTES). */
 void weft_i_weights_file_name(const weft_weight_names *names, const weft_param *p, char *out);
+
+/** What a tensor of a file is to a model. */
+typedef enum weft_weight_role {
+    WEFT_WEIGHT_PARAM,  /* a parameter, under its name in this file */
+    WEFT_WEIGHT_TIED,   /* the head of a model whose head is its embedding */
+    WEFT_WEIGHT_BUFFER, /* a mask or a table that older exports carry along */
+    WEFT_WEIGHT_UNKNOWN /* nothing this model has */
+} weft_weight_role;
+
+weft_weight_role
+weft_i_weights_role(weft_model *m, const weft_weight_names *names, const char *file_name);
+
+/**
+ * Everything weft_i_weights_load refuses, from the headers alone: what is missing, shapes, types.
+ *
+ * @return WEFT_OK | FORMAT | UNSUPPORTED
+ */
+weft_status
+weft_i_weights_check(weft_model *m, const weft_st *file, const weft_weight_names *names);
 
 /**
  * Fills every parameter (its local pieces) from the file, converting F32, BF16, F16 to the model's type. Every missing

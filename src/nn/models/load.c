@@ -1,0 +1,105 @@
+/*
+ * From a path a user gives (--model) to a model with weights.
+ *
+ * A folder is its config.json and its safetensors: without weights it is refused, fresh ones are drawn only for a config
+ * given alone. Names, shapes and types of the weights are checked when the source is opened, before any memory of the
+ * model is taken.
+ */
+#include "nn/models/load.h"
+
+#include "base/ctx.h"
+
+#include <string.h>
+
+static weft_status choose_dtype(weft_dtype *out, const weft_source *s, const char *name)
+{
+    if (strcmp(name, "fp32") == 0) {
+        *out = WEFT_DTYPE_F32;
+    } else if (strcmp(name, "bf16") == 0) {
+        *out = WEFT_DTYPE_BF16;
+    } else if (strcmp(name, "") != 0) {
+        WEFT_FAIL(WEFT_STATUS_ARG, "dtype \"%s\" is none of fp32, bf16", name);
+    } else if (s->weights != NULL) {
+        *out = weft_i_weights_dtype(s->weights);
+    } else {
+        const weft_config *c = &s->hf.config;
+        *out = c->has_dtype && c->dtype == WEFT_DTYPE_BF16 ? WEFT_DTYPE_BF16 : WEFT_DTYPE_F32;
+    }
+    return WEFT_OK;
+}
+
+/* Finds out how the file spells its names and refuses what cannot be loaded, by a model without memory. */
+static weft_status check_weights(weft_source *s, weft_ctx *ctx)
+{
+    weft_model *m = NULL;
+    weft_status st = WEFT_OK;
+
+    WEFT_TRY(weft_model_from_config(&m, ctx, &s->hf.config, s->dtype));
+    WEFT_TRY_GOTO(st, weft_i_weights_names(&s->names, m, s->weights), out);
+    WEFT_TRY_GOTO(st, weft_i_weights_check(m, s->weights, &s->names), out);
+out:
+    weft_model_destroy(m);
+    return st;
+}
+
+weft_status
+weft_i_source_open(weft_source *out, weft_ctx *ctx, const char *path, const char *dtype_name)
+{
+    weft_source s = {.weights = NULL};
+    weft_status st = WEFT_OK;
+
+    memset(out, 0, sizeof(*out));
+    WEFT_TRY(weft_i_hf_config_read(&s.hf, ctx->alloc, path));
+    if (weft_i_dir_exists(path)) {
+        WEFT_TRY_GOTO(st, weft_i_str_print(s.dir, sizeof(s.dir), "%s", path), out);
+        WEFT_TRY_GOTO(st, weft_i_st_open_folder(&s.weights, ctx->alloc, path, "model"), out);
+    }
+    WEFT_TRY_GOTO(st, choose_dtype(&s.dtype, &s, dtype_name), out);
+    if (s.weights != NULL)
+        WEFT_TRY_GOTO(st, check_weights(&s, ctx), out);
+out:
+    if (st == WEFT_OK)
+        *out = s;
+    else
+        weft_i_source_close(&s, ctx);
+    return st;
+}
+
+void weft_i_source_unmap(weft_source *s)
+{
+    weft_i_st_close(s->weights);
+    s->weights = NULL;
+}
+
+void weft_i_source_close(weft_source *s, weft_ctx *ctx)
+{
+    weft_i_source_unmap(s);
+    weft_i_hf_config_fini(&s->hf, ctx->alloc);
+    memset(s, 0, sizeof(*s));
+}
+
+weft_status weft_i_source_model(
+    weft_model **out, const weft_source *s, weft_ctx *ctx, bool is_training, uint64_t seed)
+{
+    weft_model *m = NULL;
+    weft_status st = WEFT_OK;
+
+    *out = NULL;
+    WEFT_TRY(weft_model_from_config(&m, ctx, &s->hf.config, s->dtype));
+    WEFT_TRY_GOTO(st, weft_model_allocate(m, is_training), out);
+    if (weft_i_alloc_is_dry(ctx->alloc))
+        goto out;
+    if (s->weights != NULL)
+        st = weft_i_weights_load(m, s->weights, &s->names);
+    else if (s->dir[0] == '\0')
+        st = weft_model_init_weights(m, seed);
+    else /* a folder's model never gets random weights */
+        st = weft_i_error_set(WEFT_STATUS_INTERNAL, "the weights of %s are unmapped already",
+                              s->dir);
+out:
+    if (st == WEFT_OK)
+        *out = m;
+    else
+        weft_model_destroy(m);
+    return st;
+}
