@@ -1,0 +1,240 @@
+/* Files: maps, reads, durable writes, and messages that name the path and the reason. */
+#include "check.h"
+#include "tmpdir.h"
+
+#include "base/env.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[TMPDIR_PATH_BYTES];
+static char path[TMPDIR_PATH_BYTES];
+static char other[TMPDIR_PATH_BYTES];
+static weft_alloc *alloc;
+
+static int set_up(void **state)
+{
+    (void)state;
+    tmpdir_make(dir);
+    tmpdir_join(path, dir, "file");
+    tmpdir_join(other, dir, "other");
+    CHECK_OK(weft_i_alloc_create(&alloc, false, 0));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tmpdir_remove(dir);
+    weft_i_alloc_destroy(alloc); /* asserts that the test put everything back */
+    return 0;
+}
+
+static void test_base_file__maps_a_whole_file(void **state)
+{
+    (void)state;
+    static unsigned char bytes[100000];
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (unsigned char)(i * 7);
+    tmpdir_write(path, bytes, sizeof(bytes));
+    weft_map m;
+    CHECK_OK(weft_i_map_open(&m, path));
+    assert_int_equal(m.n_bytes, sizeof(bytes));
+    assert_memory_equal(m.data, bytes, sizeof(bytes));
+    weft_i_map_drop(&m, 0, sizeof(bytes));
+    weft_i_map_drop(&m, 5000, SIZE_MAX);
+    weft_i_map_drop(&m, sizeof(bytes), 1);
+    weft_i_map_drop(&m, 4097, 0);
+    assert_memory_equal(m.data, bytes, sizeof(bytes)); /* read again from the file */
+    weft_i_map_close(&m);
+    assert_null(m.data);
+    weft_i_map_close(&m);
+}
+
+static void test_base_file__drops_mapped_pages_from_memory(void **state)
+{
+    (void)state;
+    const size_t size = (size_t)32 << 20;
+    char *const bytes = calloc(1, size);
+    assert_non_null(bytes);
+    tmpdir_write(path, bytes, size);
+    free(bytes);
+    weft_map m;
+    CHECK_OK(weft_i_map_open(&m, path));
+    unsigned sum = 0;
+    for (size_t i = 0; i < size; i += 512)
+        sum += m.data[i];
+    assert_int_equal(sum, 0);
+    const uint64_t before = weft_i_env_resident_bytes();
+    weft_i_map_drop(&m, 0, size);
+    const uint64_t after = weft_i_env_resident_bytes();
+    weft_i_map_close(&m);
+    assert_true(before > after && before - after > size - (1 << 20));
+}
+
+static void test_base_file__maps_an_empty_file(void **state)
+{
+    (void)state;
+    tmpdir_write(path, "", 0);
+    weft_map m;
+    CHECK_OK(weft_i_map_open(&m, path));
+    assert_int_equal(m.n_bytes, 0);
+    assert_null(m.data);
+    weft_i_map_drop(&m, 0, 1);
+    weft_i_map_close(&m);
+}
+
+static void test_base_file__names_what_it_could_not_open(void **state)
+{
+    (void)state;
+    weft_map m = {.n_bytes = 77};
+    char *text = NULL;
+    uint64_t size = 0;
+    CHECK_FAILS(weft_i_map_open(&m, path), WEFT_STATUS_IO, path);
+    assert_non_null(strstr(weft_last_error(), strerror(ENOENT)));
+    assert_int_equal(m.n_bytes, 77); /* outputs stay untouched */
+    CHECK_FAILS(weft_i_map_open(&m, dir), WEFT_STATUS_IO, "folder");
+    CHECK_FAILS(weft_i_map_open(&m, "/dev/null"), WEFT_STATUS_IO, "not a regular file");
+    CHECK_FAILS(weft_i_file_read(alloc, path, 100, &text, NULL), WEFT_STATUS_IO, path);
+    CHECK_FAILS(weft_i_file_read(alloc, dir, 100, &text, NULL), WEFT_STATUS_IO, dir);
+    CHECK_FAILS(weft_i_file_size(path, &size), WEFT_STATUS_IO, path);
+    CHECK_FAILS(weft_i_file_size(dir, &size), WEFT_STATUS_IO, dir);
+    CHECK_FAILS(weft_i_file_copy(path, other), WEFT_STATUS_IO, path);
+    assert_null(text);
+    assert_false(weft_i_file_exists(path));
+    assert_true(weft_i_file_exists(dir));
+}
+
+static void test_base_file__reads_up_to_a_limit(void **state)
+{
+    (void)state;
+    static char bytes[200000];
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (char)(i % 251);
+    static const size_t size[] = {0, 1, 65535, 65536, 65537, sizeof(bytes)};
+    for (size_t i = 0; i < WEFT_COUNT_OF(size); i++) {
+        tmpdir_write(path, bytes, size[i]);
+        char *text = NULL;
+        size_t n = 99;
+        CHECK_OK(weft_i_file_read(alloc, path, size[i], &text, &n));
+        assert_int_equal(n, size[i]);
+        assert_memory_equal(text, bytes, n);
+        assert_int_equal(text[n], '\0');
+        weft_i_alloc_put(alloc, text);
+        text = NULL;
+        if (size[i] > 0)
+            CHECK_FAILS(weft_i_file_read(alloc, path, size[i] - 1, &text, &n), WEFT_STATUS_IO,
+                        path);
+        assert_null(text);
+    }
+}
+
+static void test_base_file__reads_what_has_no_size(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t n = 0;
+    CHECK_OK(weft_i_file_read(alloc, "/proc/self/status", 1 << 20, &text, &n));
+    assert_true(n > 100 && strlen(text) == n);
+    assert_non_null(strstr(text, "VmRSS"));
+    weft_i_alloc_put(alloc, text);
+    text = NULL;
+    CHECK_FAILS(weft_i_file_read(alloc, "/dev/zero", 1 << 20, &text, &n), WEFT_STATUS_IO,
+                "1048576");
+    assert_null(text);
+}
+
+static void test_base_file__writes_and_counts(void **state)
+{
+    (void)state;
+    weft_writer w;
+    CHECK_OK(weft_i_writer_open(&w, path));
+    CHECK_OK(weft_i_writer_write(&w, "abc", 3));
+    CHECK_OK(weft_i_writer_write(&w, NULL, 0));
+    CHECK_OK(weft_i_writer_write(&w, "defg", 4));
+    assert_int_equal(w.n_bytes, 7);
+    CHECK_OK(weft_i_writer_close(&w));
+    weft_i_writer_abandon(&w);
+    char text[16] = "";
+    assert_int_equal(tmpdir_read(path, text, sizeof(text)), 7);
+    assert_memory_equal(text, "abcdefg", 7);
+    uint64_t size = 0;
+    CHECK_OK(weft_i_file_size(path, &size));
+    assert_int_equal(size, 7);
+}
+
+static void test_base_file__reports_a_full_disk(void **state)
+{
+    (void)state;
+    weft_writer w;
+    CHECK_OK(weft_i_writer_open(&w, "/dev/full"));
+    CHECK_FAILS(weft_i_writer_write(&w, "abc", 3), WEFT_STATUS_IO, "/dev/full");
+    assert_non_null(strstr(weft_last_error(), strerror(ENOSPC)));
+    weft_i_writer_abandon(&w);
+    CHECK_FAILS(weft_i_file_write("/dev/full", "abc", 3), WEFT_STATUS_IO, "/dev/full");
+    CHECK_FAILS(weft_i_writer_open(&w, dir), WEFT_STATUS_IO, dir);
+    weft_i_writer_abandon(&w);
+}
+
+static void test_base_file__replaces_a_small_file_whole(void **state)
+{
+    (void)state;
+    char text[32] = "", temporary[TMPDIR_PATH_BYTES];
+    CHECK_OK(weft_i_file_write(path, "first", 5));
+    CHECK_OK(weft_i_file_write(path, "second!", 7));
+    assert_int_equal(tmpdir_read(path, text, sizeof(text)), 7);
+    assert_memory_equal(text, "second!", 7);
+    assert_false(weft_i_file_exists(tmpdir_join(temporary, dir, "file.tmp")));
+    CHECK_FAILS(weft_i_file_write(tmpdir_join(temporary, dir, "none/file"), "x", 1), WEFT_STATUS_IO,
+                "none/file");
+    CHECK_OK(weft_i_file_write("/dev/null", "x", 1)); /* written to, not replaced */
+    struct stat info;
+    assert_int_equal(stat("/dev/null", &info), 0);
+    assert_true(S_ISCHR(info.st_mode));
+}
+
+/* When the last step fails (a folder is in the way), neither the old nor a temporary file is touched or left. */
+static void test_base_file__leaves_nothing_when_replacing_fails(void **state)
+{
+    (void)state;
+    char temporary[TMPDIR_PATH_BYTES];
+    CHECK_OK(weft_i_dir_make(path));
+    CHECK_FAILS(weft_i_file_write(path, "x", 1), WEFT_STATUS_IO, path);
+    assert_true(weft_i_dir_exists(path));
+    assert_false(weft_i_file_exists(tmpdir_join(temporary, dir, "file.tmp")));
+}
+
+static void test_base_file__copies(void **state)
+{
+    (void)state;
+    static char bytes[150000], back[150001];
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = (char)(i * i);
+    tmpdir_write(path, bytes, sizeof(bytes));
+    CHECK_OK(weft_i_file_copy(path, other));
+    assert_int_equal(tmpdir_read(other, back, sizeof(back)), sizeof(bytes));
+    assert_memory_equal(back, bytes, sizeof(bytes));
+    CHECK_FAILS(weft_i_file_copy(path, "/dev/full"), WEFT_STATUS_IO, "/dev/full");
+}
+
+int main(void)
+{
+#define FILE_TEST(name) cmocka_unit_test_setup_teardown(test_base_file__##name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        FILE_TEST(maps_a_whole_file),
+        FILE_TEST(drops_mapped_pages_from_memory),
+        FILE_TEST(maps_an_empty_file),
+        FILE_TEST(names_what_it_could_not_open),
+        FILE_TEST(reads_up_to_a_limit),
+        FILE_TEST(reads_what_has_no_size),
+        FILE_TEST(writes_and_counts),
+        FILE_TEST(reports_a_full_disk),
+        FILE_TEST(replaces_a_small_file_whole),
+        FILE_TEST(leaves_nothing_when_replacing_fails),
+        FILE_TEST(copies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
