@@ -18,19 +18,40 @@ typedef struct weft_hf_config {
  * eos_token_id replaces the config's.
  */
 weft_status weft_i_hf_config_read(weft_hf_config *out, weft_alloc *alloc, const char *path);
+
+/** The same from text in memory; `path` is for messages and is kept. */
+weft_status weft_i_hf_config_parse(
+    weft_hf_config *out, weft_alloc *alloc, const char *path, const char *text, size_t n_bytes);
+
+/** Takes eos_token_id from the text of a generation_config.json when it names one. */
+weft_status weft_i_hf_config_parse_generation(weft_config *config,
+                                              const char *path,
+                                              const char *text,
+                                              size_t n_bytes);
+
 void weft_i_hf_config_fini(weft_hf_config *c, weft_alloc *alloc);
 
 /**
  * The config.json to save: every key of the file that was read, in its order, with only the type set to `dtype` (under
  * the spelling the file used; "dtype" when it named none), "architectures" and "model_type" added when absent. An unchanged
- * model saved in its own type gives a file equal to what transformers wrote, key for key.
+ * model saved in its own type gives the file that was read, byte for byte. `out` is initialised here.
+ *
+ * @return WEFT_OK | ARG a type no config can name | NOMEM
  */
-weft_status weft_i_hf_config_write(const weft_hf_config *c, weft_alloc *alloc, weft_dtype dtype, weft_str *out);
+weft_status
+weft_i_hf_config_write(const weft_hf_config *c, weft_alloc *alloc, weft_dtype dtype, weft_str *out);
 
-/** Reasons why a config cannot run in weft, all of them, one a line ("" when none): for `weft info`. */
+/**
+ * Reasons why a config cannot run in weft, all of them, one a line ("" when none): for `weft info`. `out` is initialised
+ * here, also on failure (IO; FORMAT the file is no JSON object).
+ */
 weft_status weft_i_hf_config_unsupported(const char *path, weft_alloc *alloc, weft_str *out);
 
 /** Inverse frequencies [head_dim / 2] for a sequence of `n_positions` (only `dynamic` depends on it), in double. */
-void weft_i_rope_frequencies(const weft_rope *rope, int64_t head_dim, int64_t max_positions, int64_t n_positions, double *out);
+void weft_i_rope_frequencies(const weft_rope *rope,
+                             int64_t head_dim,
+                             int64_t max_positions,
+                             int64_t n_positions,
+                             double *out);
 
 #endif
