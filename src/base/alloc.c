@@ -26,6 +26,11 @@
     ((size_t)64 << 20) /* before taking this much, see whether the machine has it */
 #define TOUCH_STEP_BYTES ((size_t)4096)
 #define DRY_FIRST_ADDRESS ((uintptr_t)1 << 44)
+#ifdef WEFT_SANITIZED
+#define IS_SANITIZED true
+#else
+#define IS_SANITIZED false
+#endif
 #define FIRST_SLOTS ((size_t)64)
 
 typedef enum block_source { SOURCE_HEAP, SOURCE_MAP, SOURCE_DRY } block_source;
@@ -146,19 +151,12 @@ take_block(weft_alloc *a, weft_mem kind, size_t bytes, size_t counted, block_sou
         a->next_dry_address += WEFT_MAX(counted, WEFT_ALIGN_BYTES);
         return (void *)address;
     }
-#ifdef WEFT_SANITIZED
-    (void)counted;
-    *source = SOURCE_HEAP;
-    return take_heap(kind, bytes);
-#else
-    (void)bytes;
-    if (kind != WEFT_MEM_CONTROL && counted >= MAP_FROM_BYTES) {
+    if (!IS_SANITIZED && kind != WEFT_MEM_CONTROL && counted >= MAP_FROM_BYTES) {
         *source = SOURCE_MAP;
         return take_map(counted);
     }
     *source = SOURCE_HEAP;
-    return take_heap(kind, counted);
-#endif
+    return take_heap(kind, IS_SANITIZED ? bytes : counted);
 }
 
 static void drop_block(const block_info *info)

@@ -138,7 +138,7 @@ static void test_base_sum__agrees_with_wide_integers(void **state)
                 (int64_t)weft_i_rng_below(key, run * 2000 + 2 * i + 1, UINT64_C(1) << 53) -
                 (INT64_C(1) << 52);
             weft_i_sum_add(&s, ldexp((double)m, shift - 70));
-            exact += (wide)m << shift;
+            exact += m * ((wide)1 << shift);
         }
         CHECK_SAME_DOUBLE(weft_i_sum_value(&s),
                           ldexp((double)exact, -70)); /* gcc and clang round it correctly */
