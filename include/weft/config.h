@@ -38,12 +38,13 @@ typedef enum weft_rope_kind {
 typedef struct weft_rope {
     weft_rope_kind kind;
     double theta;
-    double factor;                /* linear, dynamic, llama3, yarn */
-    double low_freq_factor;       /* llama3 */
-    double high_freq_factor;      /* llama3 */
-    double beta_fast, beta_slow;  /* yarn: 32, 1 */
-    double attention_factor;      /* yarn: what cos and sin are multiplied by, already resolved; 1 for the others */
-    bool is_truncated;            /* yarn: round the correction range to whole dimensions (default true) */
+    double factor;               /* linear, dynamic, llama3, yarn */
+    double low_freq_factor;      /* llama3 */
+    double high_freq_factor;     /* llama3 */
+    double beta_fast, beta_slow; /* yarn: 32, 1 */
+    double
+        attention_factor; /* yarn: what cos and sin are multiplied by, already resolved; 1 for the others */
+    bool is_truncated; /* yarn: round the correction range to whole dimensions (default true) */
     int64_t original_max_positions; /* llama3, yarn, dynamic */
 } weft_rope;
 
@@ -65,14 +66,14 @@ typedef struct weft_config {
     bool has_mlp_bias;       /* llama: gate, up, down; gpt2: always true */
     weft_rope rope;          /* llama */
     double embd_dropout, resid_dropout, attn_dropout;
-    bool is_attn_scaled;          /* gpt2 scale_attn_weights: scores / sqrt(head_dim) */
-    bool is_scaled_by_layer;      /* gpt2 scale_attn_by_inverse_layer_idx: scores / (layer + 1) */
-    int64_t bos_id;               /* -1: none */
-    int64_t pad_id;               /* -1: none */
+    bool is_attn_scaled;     /* gpt2 scale_attn_weights: scores / sqrt(head_dim) */
+    bool is_scaled_by_layer; /* gpt2 scale_attn_by_inverse_layer_idx: scores / (layer + 1) */
+    int64_t bos_id;          /* -1: none */
+    int64_t pad_id;          /* -1: none */
     int64_t eos_ids[8];
-    int n_eos;                    /* eos_token_id: absent, one number or a list */
-    weft_dtype dtype;             /* dtype or torch_dtype */
-    bool has_dtype;               /* the file names one */
+    int n_eos;        /* eos_token_id: absent, one number or a list */
+    weft_dtype dtype; /* dtype or torch_dtype */
+    bool has_dtype;   /* the file names one */
 } weft_config;
 
 /**

@@ -30,18 +30,17 @@ WEFT_API void weft_model_destroy(weft_model *m);
  *
  * @return WEFT_OK | UNSUPPORTED | NOMEM
  */
-WEFT_API weft_status weft_model_from_config(weft_model **out, weft_ctx *ctx, const weft_config *config, weft_dtype dtype);
+WEFT_API weft_status weft_model_from_config(weft_model **out,
+                                            weft_ctx *ctx,
+                                            const weft_config *config,
+                                            weft_dtype dtype);
 
 /**
  * Adds a parameter of full size rows x cols (1-D: rows = 1, n_dims = 1), held whole. Borrowed pointer, stable for the
  * model's life. ARG when the name is taken or the model is allocated already.
  */
-WEFT_API weft_status weft_model_add_param(weft_model *m,
-                                          const char *name,
-                                          int n_dims,
-                                          int64_t rows,
-                                          int64_t cols,
-                                          weft_param **out);
+WEFT_API weft_status weft_model_add_param(
+    weft_model *m, const char *name, int n_dims, int64_t rows, int64_t cols, weft_param **out);
 
 /** Appends a layer; the model owns it (ops->destroy frees `data`). `params` are those it reads, copied. */
 WEFT_API weft_status weft_model_add_layer(weft_model *m,
@@ -56,7 +55,8 @@ WEFT_API weft_param *weft_model_param(weft_model *m, int64_t i); /* in the order
 WEFT_API weft_param *weft_model_find_param(weft_model *m, const char *name);
 WEFT_API int64_t weft_model_layer_count(const weft_model *m);
 WEFT_API weft_layer *weft_model_layer(weft_model *m, int64_t i);
-WEFT_API int64_t weft_model_element_count(const weft_model *m); /* of all parameters, whole tensors, tied once */
+WEFT_API int64_t
+weft_model_element_count(const weft_model *m); /* of all parameters, whole tensors, tied once */
 WEFT_API weft_dtype weft_model_dtype(const weft_model *m);
 WEFT_API weft_ctx *weft_model_ctx(const weft_model *m);
 
@@ -77,18 +77,24 @@ WEFT_API weft_status weft_model_end_step(weft_model *m);
 
 /** Zero-initialise, then set. */
 typedef struct weft_run_options {
-    int64_t n_seqs;   /* largest micro-batch */
-    int64_t n_tokens; /* longest sequence */
-    int n_slots;      /* micro-batches in flight; 0: forward only */
+    int64_t n_seqs;      /* largest micro-batch */
+    int64_t n_tokens;    /* longest sequence */
+    int64_t n_positions; /* rows of the rotary tables: positions a batch may name; 0: n_tokens */
+    int64_t
+        input_cols; /* columns of the first layer's x, for a list that is a part of a model; 0: it has none */
+    int n_slots; /* micro-batches in flight; 0: forward only */
     weft_recompute recompute;
-    bool is_split;    /* backward_input and backward_weight run apart: GRADIENT items get room in the slot */
+    bool
+        is_split; /* backward_input and backward_weight run apart: GRADIENT items get room in the slot */
     weft_hooks **hooks;
     int n_hooks;
     size_t workspace_bytes; /* what a dry run found; a dry context ignores it */
 } weft_run_options;
 
 /** Takes memory for the slots and the workspace. */
-WEFT_API weft_status weft_run_create(weft_run **out, weft_model *m, const weft_run_options *options);
+WEFT_API weft_status weft_run_create(weft_run **out,
+                                     weft_model *m,
+                                     const weft_run_options *options);
 WEFT_API void weft_run_destroy(weft_run *r);
 
 /** What a pass works on, on the host. n_seqs and n_tokens up to the run's. */
@@ -105,6 +111,12 @@ typedef struct weft_host_batch {
 
 /** Copies a micro-batch into a slot (slot 0 of a forward-only run). */
 WEFT_API weft_status weft_run_load(weft_run *r, int slot, const weft_host_batch *batch);
+
+/**
+ * Rotary tables of rows [first, first + n) as a sequence of `length` positions has them (only `dynamic` scaling depends on
+ * it). weft_run_create fills all rows for n_tokens.
+ */
+WEFT_API weft_status weft_run_fill_rope(weft_run *r, int64_t first, int64_t n, int64_t length);
 
 /** The settings that passes use (dropout key, loss scale, where logits go); change them between passes. */
 WEFT_API weft_exec *weft_run_exec(weft_run *r);

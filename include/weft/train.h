@@ -23,17 +23,17 @@ typedef enum weft_recompute {
  * methods have nothing to act on and change nothing.
  */
 typedef struct weft_layout_options {
-    const char *strategy;   /* "" | "data-parallel" */
-    int64_t dp, tp, pp;     /* 0: not given (1) */
-    int64_t ranks;          /* 0: the product */
-    int64_t zero_stage;     /* 0..3 */
-    bool zero_prefetch;     /* [true] */
-    const char *pp_schedule; /* naive gpipe [1f1b] interleaved zb-h1 zb-h2 */
-    int64_t pp_chunks;      /* [1] */
+    const char *strategy;     /* "" | "data-parallel" */
+    int64_t dp, tp, pp;       /* 0: not given (1) */
+    int64_t ranks;            /* 0: the product */
+    int64_t zero_stage;       /* 0..3 */
+    bool zero_prefetch;       /* [true] */
+    const char *pp_schedule;  /* naive gpipe [1f1b] interleaved zb-h1 zb-h2 */
+    int64_t pp_chunks;        /* [1] */
     const char *stage_layers; /* "6,3,5" or "" */
-    const char *rank_order; /* ["tp-dp-pp"] */
+    const char *rank_order;   /* ["tp-dp-pp"] */
     bool sequence_parallel;
-    int64_t micro_batch_size;  /* sequences a micro-batch; 0: train: 8; else: as many as asked for */
+    int64_t micro_batch_size; /* sequences a micro-batch; 0: train: 8; else: as many as asked for */
     int64_t global_batch_size; /* sequences a step; 0: micro_batch_size */
     const char *recompute;     /* ["none"] selective full */
     double bucket_size_mb;     /* [25] */
@@ -47,29 +47,31 @@ typedef struct weft_layout_options {
 
 typedef struct weft_train_options {
     weft_layout_options layout;
-    const char *model;        /* folder (fine-tuning) or config.json (fresh weights) */
-    const char **data;        /* text or token files */
+    const char *model; /* folder (fine-tuning) or config.json (fresh weights) */
+    const char **data; /* text or token files */
     size_t n_data;
-    const char *tokenizer;    /* ["byte"] or a folder's tokenizer.json */
-    const char *out;          /* folder of checkpoints and metrics */
-    int64_t seq_length;       /* 0: min(max_positions, 256) */
-    int64_t train_steps;      /* [100] length of the whole run, on resume too */
-    const char *optimizer;    /* ["adamw"] sgd */
-    double lr;                /* [3e-4] */
-    double min_lr;            /* [0] */
-    const char *lr_schedule;  /* constant linear ["cosine"] wsd */
-    int64_t lr_warmup_steps;  /* [0] */
-    int64_t lr_decay_steps;   /* linear, cosine: 0 = train_steps; wsd: length of the final decay, 0 = a tenth */
-    double weight_decay;      /* [0.1] on matrices and embeddings, not on norms and biases */
+    const char *tokenizer;   /* ["byte"] or a folder's tokenizer.json */
+    const char *out;         /* folder of checkpoints and metrics */
+    int64_t seq_length;      /* 0: min(max_positions, 256) */
+    int64_t train_steps;     /* [100] length of the whole run, on resume too */
+    const char *optimizer;   /* ["adamw"] sgd */
+    double lr;               /* [3e-4] */
+    double min_lr;           /* [0] */
+    const char *lr_schedule; /* constant linear ["cosine"] wsd */
+    int64_t lr_warmup_steps; /* [0] */
+    int64_t
+        lr_decay_steps; /* linear, cosine: 0 = train_steps; wsd: length of the final decay, 0 = a tenth */
+    double weight_decay; /* [0.1] on matrices and embeddings, not on norms and biases */
     double adam_beta1, adam_beta2, adam_eps; /* [0.9] [0.95] [1e-8] */
-    double sgd_momentum;      /* [0] */
-    double clip_grad;         /* [1.0]; 0: off */
-    double dropout;           /* -1: as the config says */
-    const char **freeze;      /* globs of parameter names */
+    double sgd_momentum;                     /* [0] */
+    double clip_grad;                        /* [1.0]; 0: off */
+    double dropout;                          /* -1: as the config says */
+    const char **freeze;                     /* globs of parameter names */
     size_t n_freeze;
-    bool shuffle;             /* [true] */
-    int64_t eval_interval;    /* 0: off */
-    double eval_fraction;     /* [0.05] of the data, its end, held out when eval_interval > 0 and no eval_data */
+    bool shuffle;          /* [true] */
+    int64_t eval_interval; /* 0: off */
+    double
+        eval_fraction; /* [0.05] of the data, its end, held out when eval_interval > 0 and no eval_data */
     const char **eval_data;
     size_t n_eval_data;
     int64_t eval_max_tokens;  /* 0: the whole held-out part */
@@ -86,7 +88,7 @@ typedef struct weft_train_options {
 typedef struct weft_train_step {
     int64_t step; /* 1-based */
     int64_t train_steps;
-    double loss;      /* mean over the counted tokens of the global batch, before the update */
+    double loss; /* mean over the counted tokens of the global batch, before the update */
     double lr;
     double grad_norm; /* over all gradients, before clipping */
     double seconds;

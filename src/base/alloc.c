@@ -341,7 +341,8 @@ const char *weft_i_mem_name(weft_mem kind)
 {
     static const char *const name[WEFT_MEM_COUNT] = {
         "parameters",    "gradients", "optimizer", "activations",
-        "communication", "workspace", "cache",     "control",
+        "communication", "workspace", "cache",     "tables",
+        "control",
     };
     return (unsigned)kind < WEFT_MEM_COUNT ? name[kind] : "unknown";
 }

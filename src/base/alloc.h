@@ -26,6 +26,7 @@ typedef enum weft_mem {
     WEFT_MEM_COMMUNICATION, /* buckets, gathered weights */
     WEFT_MEM_WORKSPACE,     /* the stack with mark and reset */
     WEFT_MEM_CACHE,         /* keys and values of generation */
+    WEFT_MEM_TABLES,        /* rotary tables and other constants */
     WEFT_MEM_CONTROL,       /* structs, strings, tables of the program itself */
     WEFT_MEM_COUNT
 } weft_mem;

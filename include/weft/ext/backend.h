@@ -286,11 +286,14 @@ typedef struct weft_attention_shape {
     int64_t n_heads;
     int64_t n_kv_heads;
     int64_t head_dim;
-    const int *kv_of_head;     /* host [n_heads] */
-    const int64_t *q_offset;   /* host [n_seqs]: query i sits at key index q_offset + i; NULL: all 0 */
-    const int64_t *kv_length;  /* host [n_seqs]: keys that exist (<= kv_tokens); NULL: all kv_tokens */
-    float scale;               /* scores are multiplied by this */
-    weft_dropout dropout;      /* of the probabilities: rows as q; element = (first_elem + head) * 2^16 + key position;
+    const int *kv_of_head; /* host [n_heads] */
+    const int64_t
+        *q_offset; /* host [n_seqs]: query i sits at key index q_offset + i; NULL: all 0 */
+    const int64_t
+        *kv_length; /* host [n_seqs]: keys that exist (<= kv_tokens); NULL: all kv_tokens */
+    float scale;    /* scores are multiplied by this */
+    weft_dropout
+        dropout; /* of the probabilities: rows as q; element = (first_elem + head) * 2^16 + key position;
                                   keys beyond 65,535 with dropout are UNSUPPORTED */
 } weft_attention_shape;
 
@@ -376,7 +379,8 @@ typedef struct weft_adamw_args {
     weft_view grad;
     weft_view m;
     weft_view v;
-    double lr, beta1, beta2, eps, decay; /* double: 1 - 0.999f is off by 1e-5, PyTorch's 1 - 0.999 is not */
+    double lr, beta1, beta2, eps,
+        decay; /* double: 1 - 0.999f is off by 1e-5, PyTorch's 1 - 0.999 is not */
     double bias1, bias2;
     float grad_scale;
 } weft_adamw_args;
@@ -416,8 +420,8 @@ typedef struct weft_backend_ops {
 struct weft_backend {
     const weft_backend_ops *ops;
     weft_ctx *ctx;
-    uint64_t n_ops;  /* operations begun: what a peer watches to see that this rank is alive */
-    double n_flops;  /* counted by weft_op_flops as operations are run */
+    uint64_t n_ops; /* operations begun: what a peer watches to see that this rank is alive */
+    double n_flops; /* counted by weft_op_flops as operations are run */
 };
 
 /** Floating-point operations of one call, a multiply-add as two; the causal half of attention is counted as done. */

@@ -23,7 +23,8 @@ struct weft_layer;
 typedef enum weft_pass { WEFT_PASS_FORWARD, WEFT_PASS_BACKWARD } weft_pass;
 
 /**
- * Named points where a value crosses a boundary that a method may have cut. On one rank out is in.
+ * Named points where a value crosses a boundary that a method may have cut. On one rank out is in. `way` is the
+ * direction of the data, not the pass: a forward that is run again for backward crosses the FORWARD way.
  *   ENTER_COLUMN  before a column-parallel product: forward copies (or gathers tokens), backward sums (or scatters) dx
  *   LEAVE_ROW     after a row-parallel product: forward sums (or scatters tokens), backward copies (or gathers) dy
  *   VOCAB_MAX, VOCAB_SUM, VOCAB_TARGET  [rows, 1] f32 of a vocabulary cut over ranks: max, sum, sum
@@ -66,14 +67,17 @@ typedef struct weft_hooks {
     weft_status (*grad_ready)(void *user, struct weft_param *p);
 
     /** Shape of a region's result for an input of this shape; *out starts as a copy of in (data NULL). */
-    weft_status (*region_shape)(void *user, weft_region_kind kind, weft_pass pass, weft_view in, weft_view *out);
+    weft_status (*region_shape)(
+        void *user, weft_region_kind kind, weft_pass way, weft_view in, weft_view *out);
 
     /**
-     * Begins a region: `out` has the shape region_shape gave, and is `in` itself when no hook changed the shape or asked
-     * for a buffer of its own. Between start and finish the layer runs what does not depend on out.
+     * Begins a region: `out` has the shape region_shape gave, and is `in` itself when no hook changed the shape. Between
+     * start and finish the layer runs what does not depend on out.
      */
-    weft_status (*region_start)(void *user, weft_region_kind kind, weft_pass pass, weft_view in, weft_view out);
-    weft_status (*region_finish)(void *user, weft_region_kind kind, weft_pass pass, weft_view in, weft_view out);
+    weft_status (*region_start)(
+        void *user, weft_region_kind kind, weft_pass way, weft_view in, weft_view out);
+    weft_status (*region_finish)(
+        void *user, weft_region_kind kind, weft_pass way, weft_view in, weft_view out);
 
     weft_status (*layer_begin)(void *user, const struct weft_layer *l, weft_pass pass);
     weft_status (*layer_end)(void *user, const struct weft_layer *l, weft_pass pass);

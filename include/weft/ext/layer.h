@@ -73,11 +73,14 @@ typedef struct weft_layer_shape {
 } weft_layer_shape;
 
 enum {
-    WEFT_ITEM_CHEAP = 1,      /* `recompute` makes it again from items that are kept (selective recompute) */
+    WEFT_ITEM_CHEAP =
+        1, /* `recompute` makes it again from items that are kept (selective recompute) */
     WEFT_ITEM_FOR_INPUT = 2,  /* backward_input reads it */
     WEFT_ITEM_FOR_WEIGHT = 4, /* backward_weight reads it */
     WEFT_ITEM_GRADIENT = 8,   /* written by backward_input, read by backward_weight */
-    WEFT_ITEM_RESULT = 16     /* an output that outlives backward (token losses): always in the slot */
+    WEFT_ITEM_SPLIT =
+        16, /* with GRADIENT: given only when backward runs as two calls; else the view is not given */
+    WEFT_ITEM_RESULT = 32 /* an output that outlives backward (token losses): always in the slot */
 };
 
 #define WEFT_LAYER_ITEMS 24
@@ -93,12 +96,13 @@ typedef struct weft_item {
 typedef struct weft_batch {
     int64_t n_seqs;
     int64_t n_tokens;
-    weft_view ids;       /* I32 [n_seqs * n_tokens, 1] */
-    weft_view targets;   /* I32, already shifted by one; -100 is not counted */
-    weft_view positions; /* I32 */
-    weft_view samples;   /* I64: number of the row's sample in the run */
-    const int64_t *q_offset;  /* host [n_seqs]: with a cache, tokens already in it; else NULL */
-    const int64_t *kv_length; /* host [n_seqs]: with a cache, tokens in it after this pass; else NULL */
+    weft_view ids;           /* I32 [n_seqs * n_tokens, 1] */
+    weft_view targets;       /* I32, already shifted by one; -100 is not counted */
+    weft_view positions;     /* I32 */
+    weft_view samples;       /* I64: number of the row's sample in the run */
+    const int64_t *q_offset; /* host [n_seqs]: with a cache, tokens already in it; else NULL */
+    const int64_t
+        *kv_length; /* host [n_seqs]: with a cache, tokens in it after this pass; else NULL */
 } weft_batch;
 
 /** Keys and values of one layer, for generation: [n_seqs * capacity, n_kv_heads * head_dim]. */
@@ -114,18 +118,23 @@ typedef struct weft_exec {
     weft_hooks **hooks;
     int n_hooks;
     weft_pass pass;
-    bool is_training;       /* dropout acts */
-    bool is_again;          /* a forward that only fills the items again: the output is not needed */
-    bool is_loss_wanted;    /* forward of the last layer computes token losses (evaluation) */
+    bool is_training;    /* dropout acts */
+    bool is_again;       /* a forward that only fills the items again: the output is not needed */
+    bool is_loss_wanted; /* forward of the last layer computes token losses (evaluation) */
     uint32_t dropout_key[2];
-    float loss_scale;       /* every token's gradient is multiplied by this: 1 / counted tokens of the global batch */
-    weft_view logits;       /* f32 [rows, vocabulary]: where the head writes its logits; not given: nowhere */
+    float
+        loss_scale; /* every token's gradient is multiplied by this: 1 / counted tokens of the global batch */
+    weft_view
+        logits; /* f32 [rows, vocabulary]: where the head writes its logits; not given: nowhere */
+    weft_view rope_cos,
+        rope_sin; /* f32 [positions, head_dim / 2]; not given without rotary positions */
     const int64_t *head_rows; /* host [n_head_rows]: the head works on these rows only; NULL: all */
     int64_t n_head_rows;
 } weft_exec;
 
 /** What one call of a layer works on. */
 typedef struct weft_layer_io {
+    const struct weft_layer *layer;
     weft_exec *exec;
     const weft_batch *batch;
     weft_layer_shape shape;
@@ -134,7 +143,7 @@ typedef struct weft_layer_io {
     weft_view dx; /* gradient of x, to be written */
     weft_view dy; /* gradient of y; must stay as it is */
     weft_view item[WEFT_LAYER_ITEMS];
-    weft_kv *kv;  /* generation; else NULL */
+    weft_kv *kv; /* generation; else NULL */
 } weft_layer_io;
 
 enum { WEFT_BACKWARD_INPUT = 1, WEFT_BACKWARD_WEIGHT = 2, WEFT_BACKWARD_BOTH = 3 };
@@ -145,7 +154,10 @@ typedef struct weft_layer_ops {
     const char *kind; /* "block", "embedding", ... */
 
     /** Writes the items (at most WEFT_LAYER_ITEMS) and their number, from sizes alone. */
-    weft_status (*items)(const struct weft_layer *l, const weft_layer_shape *shape, weft_item *item, int *n_items);
+    weft_status (*items)(const struct weft_layer *l,
+                         const weft_layer_shape *shape,
+                         weft_item *item,
+                         int *n_items);
 
     /** y and all items that are not GRADIENT from x. With exec->is_again y need not be written. */
     weft_status (*forward)(struct weft_layer *l, weft_layer_io *io);
@@ -165,10 +177,10 @@ typedef struct weft_layer_ops {
 
 typedef struct weft_layer {
     const weft_layer_ops *ops;
-    void *data;        /* the layer's own; destroy frees it */
+    void *data; /* the layer's own; destroy frees it */
     weft_ctx *ctx;
-    int number;        /* in the model's whole list */
-    int64_t cols_out;  /* columns of y */
+    int number;                /* in the model's whole list */
+    int64_t cols_out;          /* columns of y */
     weft_param *const *params; /* borrowed: what it reads, for those who list them */
     int n_params;
 } weft_layer;
@@ -177,7 +189,8 @@ typedef struct weft_layer {
 WEFT_API weft_status weft_exec_op(weft_exec *e, weft_op op, const void *args);
 
 /** Workspace until weft_exec_reset to an earlier mark. */
-WEFT_API weft_status weft_exec_view(weft_exec *e, weft_dtype dtype, int64_t rows, int64_t cols, weft_view *out);
+WEFT_API weft_status
+weft_exec_view(weft_exec *e, weft_dtype dtype, int64_t rows, int64_t cols, weft_view *out);
 WEFT_API size_t weft_exec_mark(const weft_exec *e);
 WEFT_API void weft_exec_reset(weft_exec *e, size_t mark);
 
@@ -190,8 +203,10 @@ WEFT_API weft_status weft_exec_grad_begin(weft_exec *e, weft_param *p, weft_grad
 WEFT_API weft_status weft_exec_grad_end(weft_exec *e, weft_param *p);
 
 /** Around a region; *out is `in` when no hook has anything to do. */
-WEFT_API weft_status weft_exec_region_start(weft_exec *e, weft_region_kind kind, weft_view in, weft_view *out);
-WEFT_API weft_status weft_exec_region_finish(weft_exec *e, weft_region_kind kind, weft_view in, weft_view out);
+WEFT_API weft_status weft_exec_region_start(
+    weft_exec *e, weft_region_kind kind, weft_pass way, weft_view in, weft_view *out);
+WEFT_API weft_status weft_exec_region_finish(
+    weft_exec *e, weft_region_kind kind, weft_pass way, weft_view in, weft_view out);
 
 #ifdef __cplusplus
 }

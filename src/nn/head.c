@@ -1,0 +1,241 @@
+/*
+ * Head and loss as a layer (contract: head.h).
+ *
+ * When training, forward keeps only x: the loss needs the logits, the gradient needs them too, and computing both in one
+ * visit to a chunk is what saves storing them. So backward computes the token losses. Evaluation, probing and generation
+ * ask forward for losses (exec->is_loss_wanted) or logits (exec->logits), for all rows or some (exec->head_rows).
+ *
+ * Invariants
+ *  1. A chunk's logits are fp32 [chunk, V]; their gradient takes their place (fp32) or a bf16 twin (bf16).
+ *  2. The weight's gradient is made with BACKWARD_INPUT: it needs the chunk's logits.
+ *  3. A row whose target is -100 has loss 0 and gradient 0.
+ * Communication: none of its own; the head's input and the three vocabulary numbers are regions.
+ */
+#include "nn/head.h"
+
+#include "base/ctx.h"
+#include "base/error.h"
+
+enum { LOSS, N_ITEMS };
+
+/* One chunk on its way through. */
+typedef struct chunk {
+    weft_view x, targets, loss;
+    weft_view h, mean, rstd; /* normalised rows, statistics */
+    weft_view logits, max, sum, target;
+} chunk;
+
+int64_t weft_i_head_chunk_rows(int64_t rows, int64_t vocabulary)
+{
+    const int64_t budget = ((int64_t)32 << 20) / (4 * WEFT_MAX(vocabulary, 1));
+    const int64_t whole = WEFT_MAX(budget / 256 * 256, 256);
+    return WEFT_MIN(rows, whole);
+}
+
+static weft_status
+head_items(const weft_layer *l, const weft_layer_shape *s, weft_item *item, int *n_items)
+{
+    (void)l;
+    item[LOSS].name = "token_loss";
+    item[LOSS].rows = s->rows_inside;
+    item[LOSS].cols = 1;
+    item[LOSS].dtype = WEFT_DTYPE_F32;
+    item[LOSS].flags = WEFT_ITEM_RESULT;
+    *n_items = N_ITEMS;
+    return WEFT_OK;
+}
+
+/* h = norm(x), logits = h W^T. */
+static weft_status chunk_logits(weft_exec *e, const weft_head *head, chunk *c)
+{
+    const weft_dtype t = c->x.dtype;
+    const bool has_mean = head->norm.kind == WEFT_NORM_LAYER;
+    const weft_region_kind kind = WEFT_REGION_HEAD_INPUT;
+    weft_view inside;
+    WEFT_TRY(weft_exec_view(e, t, c->x.rows, head->cols, &c->h));
+    WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, has_mean ? c->x.rows : 0, 1, &c->mean));
+    WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, c->x.rows, 1, &c->rstd));
+    if (c->logits.data == NULL)
+        WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, c->x.rows, head->weight->rows, &c->logits));
+    WEFT_TRY(weft_i_norm_forward(e, &head->norm, c->x, c->h, c->mean, c->rstd));
+    WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_FORWARD, c->h, &inside));
+    WEFT_TRY(weft_exec_region_finish(e, kind, WEFT_PASS_FORWARD, c->h, inside));
+    c->h = inside;
+    WEFT_TRY(weft_exec_need(e, head->weight));
+    const weft_gemm_args g = {
+        .c = c->logits, .a = c->h, .b = head->weight->value, .is_b_transposed = true};
+    WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
+    return weft_exec_done(e, head->weight);
+}
+
+static weft_status region(weft_exec *e, weft_region_kind kind, weft_view v)
+{
+    weft_view same;
+    WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_FORWARD, v, &same));
+    return weft_exec_region_finish(e, kind, WEFT_PASS_FORWARD, v, same);
+}
+
+/* Token losses from the chunk's logits; the vocabulary may be cut over ranks (regions). */
+static weft_status chunk_loss(weft_exec *e, const weft_head *head, chunk *c)
+{
+    const int64_t rows = c->logits.rows;
+    weft_view local_max;
+    WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, rows, 1, &c->max));
+    WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, rows, 1, &c->sum));
+    WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, rows, 1, &c->target));
+    const weft_xent_stats_args s = {.max = c->max,
+                                    .sum = c->sum,
+                                    .target = c->target,
+                                    .logits = c->logits,
+                                    .targets = c->targets,
+                                    .first_id = head->first_id};
+    WEFT_TRY(weft_exec_op(e, WEFT_OP_XENT_STATS, &s));
+    if (e->n_hooks > 0) {
+        WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, rows, 1, &local_max));
+        const weft_copy_args copy = {.dst = local_max, .src = c->max};
+        WEFT_TRY(weft_exec_op(e, WEFT_OP_COPY, &copy));
+        WEFT_TRY(region(e, WEFT_REGION_VOCAB_MAX, c->max));
+        const weft_xent_rescale_args r = {.sum = c->sum, .local_max = local_max, .max = c->max};
+        WEFT_TRY(weft_exec_op(e, WEFT_OP_XENT_RESCALE, &r));
+        WEFT_TRY(region(e, WEFT_REGION_VOCAB_SUM, c->sum));
+        WEFT_TRY(region(e, WEFT_REGION_VOCAB_TARGET, c->target));
+    }
+    const weft_xent_loss_args l = {
+        .loss = c->loss, .max = c->max, .sum = c->sum, .target = c->target, .targets = c->targets};
+    return weft_exec_op(e, WEFT_OP_XENT_LOSS, &l);
+}
+
+/* The chosen rows of the stream, gathered; or the stream itself. */
+static weft_status head_stream(weft_layer_io *io, weft_view *x)
+{
+    const weft_exec *e = io->exec;
+    *x = io->x;
+    if (e->head_rows == NULL)
+        return WEFT_OK;
+    WEFT_TRY(weft_exec_view(io->exec, io->x.dtype, e->n_head_rows, io->x.cols, x));
+    const weft_gather_rows_args g = {.dst = *x, .src = io->x, .row = e->head_rows};
+    return weft_exec_op(io->exec, WEFT_OP_GATHER_ROWS, &g);
+}
+
+static weft_status head_forward(weft_layer *l, weft_layer_io *io)
+{
+    const weft_head *head = l->data;
+    weft_exec *e = io->exec;
+    const bool is_logits_wanted = e->logits.data != NULL;
+    if (e->is_again || (!e->is_loss_wanted && !is_logits_wanted))
+        return WEFT_OK;
+    const size_t outer = weft_exec_mark(e);
+    weft_view x;
+    WEFT_TRY(head_stream(io, &x));
+    const int64_t step = weft_i_head_chunk_rows(x.rows, head->weight->rows);
+    for (int64_t first = 0; first < x.rows; first += step) {
+        const size_t mark = weft_exec_mark(e);
+        const int64_t rows = WEFT_MIN(step, x.rows - first);
+        chunk c = {.x = weft_view_rows(x, first, rows)};
+        if (is_logits_wanted)
+            c.logits = weft_view_rows(e->logits, first, rows);
+        WEFT_TRY(chunk_logits(e, head, &c));
+        if (e->is_loss_wanted) {
+            c.targets = weft_view_rows(io->batch->targets, first, rows);
+            c.loss = weft_view_rows(io->item[LOSS], first, rows);
+            WEFT_TRY(chunk_loss(e, head, &c));
+        }
+        weft_exec_reset(e, mark);
+    }
+    weft_exec_reset(e, outer);
+    return WEFT_OK;
+}
+
+/* Gradients of one chunk: logits, weight, normalised rows, norm, stream. `w` adds from the second chunk on. */
+static weft_status chunk_backward(weft_layer_io *io,
+                                  const weft_head *head,
+                                  chunk *c,
+                                  weft_grad_target *w,
+                                  weft_norm_targets *n,
+                                  weft_view dx)
+{
+    weft_exec *e = io->exec;
+    const weft_dtype t = c->x.dtype;
+    const weft_region_kind kind = WEFT_REGION_HEAD_INPUT;
+    weft_view dlogits = c->logits;
+    weft_view dh;
+    weft_view dh_sum;
+    if (t != WEFT_DTYPE_F32)
+        WEFT_TRY(weft_exec_view(e, t, c->logits.rows, c->logits.cols, &dlogits));
+    WEFT_TRY(weft_exec_view(e, t, c->h.rows, head->cols, &dh));
+    const weft_xent_grad_args x = {.dlogits = dlogits,
+                                   .logits = c->logits,
+                                   .max = c->max,
+                                   .sum = c->sum,
+                                   .targets = c->targets,
+                                   .first_id = head->first_id,
+                                   .scale = e->loss_scale};
+    WEFT_TRY(weft_exec_op(e, WEFT_OP_XENT_GRAD, &x));
+    WEFT_TRY(weft_exec_need(e, head->weight));
+    const weft_gemm_args g = {.c = dh, .a = dlogits, .b = head->weight->value};
+    WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
+    WEFT_TRY(weft_exec_done(e, head->weight));
+    WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_BACKWARD, dh, &dh_sum));
+    if (!head->weight->is_frozen) {
+        const weft_gemm_args gw = {.c = w->view,
+                                   .a = dlogits,
+                                   .b = c->h,
+                                   .is_a_transposed = true,
+                                   .is_added = w->is_added};
+        WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &gw));
+        w->is_added = true;
+    }
+    WEFT_TRY(weft_exec_region_finish(e, kind, WEFT_PASS_BACKWARD, dh, dh_sum));
+    const weft_norm_backward nb = {c->x, dh_sum, c->mean, c->rstd};
+    WEFT_TRY(weft_i_norm_backward_weight(e, &head->norm, &nb, n));
+    return weft_i_norm_backward_input(e, &head->norm, &nb, weft_view_none(), dx);
+}
+
+static weft_status head_backward(weft_layer *l, weft_layer_io *io, unsigned parts)
+{
+    const weft_head *head = l->data;
+    weft_exec *e = io->exec;
+    if ((parts & WEFT_BACKWARD_INPUT) == 0)
+        return WEFT_OK;
+    weft_grad_target w = {weft_view_none(), false};
+    weft_norm_targets n = {0};
+    if (!head->weight->is_frozen)
+        WEFT_TRY(weft_exec_grad_begin(e, head->weight, &w));
+    WEFT_TRY(weft_i_norm_grad_begin(e, &head->norm, &n));
+    const int64_t step = weft_i_head_chunk_rows(io->x.rows, head->weight->rows);
+    for (int64_t first = 0; first < io->x.rows; first += step) {
+        const size_t mark = weft_exec_mark(e);
+        const int64_t rows = WEFT_MIN(step, io->x.rows - first);
+        chunk c = {.x = weft_view_rows(io->x, first, rows),
+                   .targets = weft_view_rows(io->batch->targets, first, rows),
+                   .loss = weft_view_rows(io->item[LOSS], first, rows)};
+        WEFT_TRY(chunk_logits(e, head, &c));
+        WEFT_TRY(chunk_loss(e, head, &c));
+        WEFT_TRY(chunk_backward(io, head, &c, &w, &n, weft_view_rows(io->dx, first, rows)));
+        weft_exec_reset(e, mark);
+    }
+    WEFT_TRY(weft_i_norm_grad_end(e, &head->norm, &n));
+    if (!head->weight->is_frozen)
+        WEFT_TRY(weft_exec_grad_end(e, head->weight));
+    return WEFT_OK;
+}
+
+static void head_destroy(weft_layer *l)
+{
+    weft_i_alloc_put(l->ctx->alloc, l->data);
+}
+
+static const weft_layer_ops head_ops = {.kind = "head",
+                                        .items = head_items,
+                                        .forward = head_forward,
+                                        .backward = head_backward,
+                                        .destroy = head_destroy};
+
+weft_status weft_i_head_add(weft_model *m, const weft_head *head)
+{
+    void *copy = NULL;
+    weft_param *list[3] = {head->norm.gain, head->weight, head->norm.bias};
+    WEFT_TRY(weft_i_alloc_new(weft_model_ctx(m)->alloc, 1, sizeof(*head), &copy));
+    *(weft_head *)copy = *head;
+    return weft_model_add_layer(m, &head_ops, copy, 0, list, head->norm.bias != NULL ? 3 : 2);
+}

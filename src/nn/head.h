@@ -1,0 +1,24 @@
+/**
+ * The last layer: final norm, product with the vocabulary, cross-entropy; fused in chunks of rows, so that the logits of
+ * a whole batch are never stored unless somebody asks for them (exec->logits).
+ */
+#ifndef WEFT_NN_HEAD_H
+#define WEFT_NN_HEAD_H
+
+#include "nn/norm.h"
+#include "weft/model.h"
+
+typedef struct weft_head {
+    weft_norm norm;
+    weft_param *weight; /* [vocabulary here, cols]; the embedding's when tied */
+    int64_t cols;
+    int64_t first_id; /* of the weight's row 0 */
+} weft_head;
+
+/** Appends the layer to the model. */
+weft_status weft_i_head_add(weft_model *m, const weft_head *head);
+
+/** Rows of logits in one chunk: 32 MiB of them, at least 256 rows, whole multiples of 256. */
+int64_t weft_i_head_chunk_rows(int64_t rows, int64_t vocabulary);
+
+#endif

@@ -1,0 +1,72 @@
+/*
+ * The context of a rank from the shared layout options, for the commands that run a model.
+ *
+ * One rank: an axis over 1 is refused here, so that no command computes something else than was asked for. Options of
+ * methods that have nothing to act on with one rank change nothing.
+ */
+#include "nn/layout_context.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static weft_status check_ranks(const weft_layout_options *l)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } axis[] = {{"dp", l->dp}, {"tp", l->tp}, {"pp", l->pp}, {"ranks", l->ranks}};
+
+    for (size_t i = 0; i < WEFT_COUNT_OF(axis); i++) {
+        if (axis[i].value > 1)
+            WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                      "%s %" PRId64 " asks for more than one rank; this weft runs one",
+                      axis[i].name, axis[i].value);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_i_layout_context(weft_ctx **out,
+                                  const weft_layout_options *layout,
+                                  const weft_ctx_options *options)
+{
+    weft_ctx_options o = {.backend = WEFT_BACKEND_CPU};
+    const char *backend = layout->backend != NULL ? layout->backend : "cpu";
+
+    *out = NULL;
+    WEFT_TRY(check_ranks(layout));
+    if (strcmp(backend, "reference") == 0)
+        o.backend = WEFT_BACKEND_REFERENCE;
+    else if (strcmp(backend, "cpu") != 0)
+        WEFT_FAIL(WEFT_STATUS_ARG, "backend \"%s\" is none of cpu, reference", backend);
+    if (layout->threads_per_rank < 0 || layout->threads_per_rank > 1024)
+        WEFT_FAIL(WEFT_STATUS_ARG, "threads_per_rank %" PRId64 " is not in 0 .. 1024",
+                  layout->threads_per_rank);
+    o.n_threads = (int)layout->threads_per_rank;
+    if (options != NULL) {
+        o.log = options->log;
+        o.log_user = options->log_user;
+        o.log_level = options->log_level;
+    }
+    return weft_ctx_create(out, &o);
+}
+
+weft_status weft_i_layout_check_positions(const weft_ctx *ctx,
+                                          const weft_config *config,
+                                          const char *what,
+                                          int64_t n_positions)
+{
+    if (n_positions <= config->max_positions)
+        return WEFT_OK;
+    if (config->family == WEFT_FAMILY_GPT2)
+        WEFT_FAIL(WEFT_STATUS_MISMATCH,
+                  "%s has %" PRId64 " tokens; the model has positions for %" PRId64, what,
+                  n_positions, config->max_positions);
+    weft_log(ctx, WEFT_LOG_WARN, "nn",
+             "%s reaches %" PRId64 " tokens, beyond the %" PRId64
+             " positions the config names: rotary positions go on, quality may not",
+             what, n_positions, config->max_positions);
+    return WEFT_OK;
+}

@@ -1,0 +1,29 @@
+/* From the layout options that every command shares to the context of this rank. */
+#ifndef WEFT_NN_LAYOUT_CONTEXT_H
+#define WEFT_NN_LAYOUT_CONTEXT_H
+
+#include "weft/train.h"
+
+/**
+ * A context with the layout's backend and threads and the caller's log.
+ *
+ * @collective  none
+ * @param[in] options  log, log_user and log_level are used; NULL: no log
+ * @return      WEFT_OK | ARG no such backend | LAYOUT more than one rank | NOMEM | DEVICE
+ */
+weft_status weft_i_layout_context(weft_ctx **out,
+                                  const weft_layout_options *layout,
+                                  const weft_ctx_options *options);
+
+/**
+ * Whether the model has positions for sequences of `n_positions`: with learned ones there are no more than the table has
+ * rows; rotary ones go on (and are warned about: what the model was never trained on).
+ *
+ * @return WEFT_OK | MISMATCH naming `what`, the length and the model's positions
+ */
+weft_status weft_i_layout_check_positions(const weft_ctx *ctx,
+                                          const weft_config *config,
+                                          const char *what,
+                                          int64_t n_positions);
+
+#endif

@@ -1,0 +1,34 @@
+/* Inside of weft_model, for run.c and the loaders; everybody else uses weft/model.h. */
+#ifndef WEFT_NN_MODEL_PARTS_H
+#define WEFT_NN_MODEL_PARTS_H
+
+#include "weft/model.h"
+
+struct weft_model {
+    weft_ctx *ctx;
+    weft_dtype dtype;
+    weft_config config; /* of a family; zero for a list of one's own */
+    bool has_rope;
+    weft_param **params;
+    int64_t n_params;
+    size_t params_capacity;
+    weft_layer *layers;
+    int64_t n_layers;
+    size_t layers_capacity;
+    bool is_allocated;
+    void *values;          /* flat weights */
+    void *grads;           /* flat f32 gradients; NULL when not training */
+    int64_t n_value_elems; /* with padding between parameters */
+    int64_t n_grad_elems;
+};
+
+/* Every parameter starts at a multiple of this many elements: 64 bytes in bf16, 128 in fp32. */
+#define WEFT_PARAM_ALIGN_ELEMS 32
+
+/** The flat gradients as one dense view [1, n]; not given when there are none. */
+weft_view weft_i_model_grads(const weft_model *m);
+
+/** A micro-batch begins: every parameter waits for its uses again. */
+void weft_i_model_begin_micro_batch(weft_model *m);
+
+#endif

@@ -1,0 +1,25 @@
+/* The families weft builds from a Hugging Face config: one file each, all through the same few helpers. */
+#ifndef WEFT_NN_MODELS_FAMILIES_H
+#define WEFT_NN_MODELS_FAMILIES_H
+
+#include "nn/block.h"
+#include "weft/model.h"
+
+weft_status weft_i_gpt2_build(weft_model *m, const weft_config *c);
+weft_status weft_i_llama_build(weft_model *m, const weft_config *c);
+
+/** Adds [rows, cols], drawn normal(0, std). The name is printf's. */
+weft_status weft_i_family_matrix(
+    weft_model *m, weft_param **out, int64_t rows, int64_t cols, double std, const char *name);
+
+/** Adds a vector, filled with ones (gains) or zeros (biases). */
+weft_status weft_i_family_vector(
+    weft_model *m, weft_param **out, int64_t n, weft_param_init init, const char *name);
+
+/** kv_of_head for n_heads queries over n_kv_heads keys, in CONTROL memory. */
+weft_status weft_i_family_kv_of_head(weft_model *m, int64_t n_heads, int64_t n_kv_heads, int **out);
+
+/** Numbers of the dropouts of layer `number`: embedding, attention, and the two residuals. */
+uint32_t weft_i_family_site(int number, int place);
+
+#endif

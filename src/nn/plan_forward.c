@@ -1,0 +1,208 @@
+/*
+ * Sizes the passes of probing, evaluation and generation by running them on a dry context (contract: plan_forward.h).
+ *
+ * The dry context has the threads of the real one, since the workspace of an operation may depend on them. Nothing is read
+ * from the weights and no element is computed, so this takes milliseconds whatever the model.
+ */
+#include "nn/plan_forward.h"
+
+#include "base/ctx.h"
+#include "base/env.h"
+#include "weft/ext/backend.h"
+
+#include <string.h>
+
+/* ---- one shape ---- */
+
+typedef struct host_rows {
+    int32_t *zeros;     /* ids, targets, positions */
+    int64_t *sequences; /* q_offset, kv_length */
+    int64_t *rows;      /* 0, 1, 2, ... for head_rows */
+} host_rows;
+
+static weft_status take(void *out, weft_alloc *alloc, int64_t n, size_t size)
+{
+    void *block = NULL;
+    WEFT_TRY(weft_i_alloc_new(alloc, (size_t)n, size, &block));
+    memcpy(out, &block, sizeof(block));
+    return WEFT_OK;
+}
+
+static weft_status host_rows_init(host_rows *h, weft_alloc *alloc, int64_t n_seqs, int64_t n_tokens)
+{
+    const int64_t n = n_seqs * n_tokens;
+    memset(h, 0, sizeof(*h));
+    WEFT_TRY(take(&h->zeros, alloc, n, sizeof(int32_t)));
+    WEFT_TRY(take(&h->sequences, alloc, 2 * n_seqs, sizeof(int64_t)));
+    WEFT_TRY(take(&h->rows, alloc, n, sizeof(int64_t)));
+    for (int64_t i = 0; i < n; i++)
+        h->rows[i] = i;
+    return WEFT_OK;
+}
+
+static void host_rows_fini(host_rows *h, weft_alloc *alloc)
+{
+    weft_i_alloc_put(alloc, h->zeros);
+    weft_i_alloc_put(alloc, h->sequences);
+    weft_i_alloc_put(alloc, h->rows);
+}
+
+static weft_status run_shape(weft_run *run,
+                             const weft_pass_plan *plan,
+                             const weft_pass_shape *shape,
+                             weft_view logits,
+                             weft_kv *kv,
+                             host_rows *h)
+{
+    weft_exec *exec = weft_run_exec(run);
+    const int64_t rows = shape->n_seqs * shape->n_tokens;
+    const int64_t head_rows = shape->n_head_rows > 0 ? shape->n_head_rows : rows;
+    weft_host_batch batch = {
+        .n_seqs = shape->n_seqs, .n_tokens = shape->n_tokens, .ids = h->zeros, .targets = h->zeros};
+
+    if (kv != NULL) {
+        for (int64_t i = 0; i < shape->n_seqs; i++)
+            h->sequences[shape->n_seqs + i] = shape->n_tokens;
+        batch.q_offset = h->sequences;
+        batch.kv_length = h->sequences + shape->n_seqs;
+    }
+    exec->is_training = false;
+    exec->is_loss_wanted = plan->is_loss_wanted && !plan->is_backward;
+    exec->loss_scale = 1.0F;
+    exec->logits = weft_view_none();
+    if (logits.rows > 0)
+        exec->logits = weft_view_rows(logits, 0, head_rows);
+    exec->head_rows = shape->n_head_rows > 0 ? h->rows : NULL;
+    exec->n_head_rows = shape->n_head_rows;
+    WEFT_TRY(weft_run_load(run, 0, &batch));
+    if (!plan->is_backward)
+        return weft_run_forward_only(run, kv);
+    WEFT_TRY(weft_run_forward(run, 0));
+    return weft_run_backward(run, 0, WEFT_BACKWARD_BOTH);
+}
+
+weft_status
+weft_i_plan_run_shapes(weft_run *run, const weft_pass_plan *plan, weft_view logits, weft_kv *kv)
+{
+    weft_exec *exec = weft_run_exec(run);
+    weft_alloc *alloc = exec->backend->ctx->alloc;
+    const weft_exec before = *exec;
+    host_rows h;
+    weft_status st = WEFT_OK;
+
+    WEFT_TRY_GOTO(st, host_rows_init(&h, alloc, plan->run.n_seqs, plan->run.n_tokens), out);
+    for (size_t i = 0; i < plan->n_shapes; i++)
+        WEFT_TRY_GOTO(st, run_shape(run, plan, &plan->shapes[i], logits, kv, &h), out);
+out:
+    host_rows_fini(&h, alloc);
+    exec->is_training = before.is_training;
+    exec->is_loss_wanted = before.is_loss_wanted;
+    exec->loss_scale = before.loss_scale;
+    exec->logits = before.logits;
+    exec->head_rows = before.head_rows;
+    exec->n_head_rows = before.n_head_rows;
+    return st;
+}
+
+/* ---- the whole on a dry context ---- */
+
+typedef struct dry_session {
+    weft_ctx *ctx;
+    weft_model *model;
+    weft_run *run;
+    void *logits;
+    void *cache;
+    weft_kv *kv;
+} dry_session;
+
+static weft_status dry_take(const dry_session *s, weft_mem kind, size_t n_bytes, void **out)
+{
+    weft_backend *b = s->ctx->backend;
+    return b->ops->mem_get(b, (int)kind, n_bytes, "a dry run's buffer", out);
+}
+
+/* The cache as infer/kv_cache.c takes it: keys and values of every layer in one block. */
+static weft_status
+dry_cache(dry_session *s, const weft_config *c, weft_dtype dtype, const weft_pass_plan *plan)
+{
+    const int64_t n_layers = weft_model_layer_count(s->model);
+    const int64_t rows = plan->cache_seqs * plan->cache_capacity;
+    const int64_t cols = c->n_kv_heads * c->head_dim;
+    const size_t n_bytes = (size_t)rows * (size_t)cols * weft_dtype_bytes(dtype);
+
+    WEFT_TRY(dry_take(s, WEFT_MEM_CACHE, n_bytes * 2 * (size_t)c->n_layers, &s->cache));
+    WEFT_TRY(take(&s->kv, s->ctx->alloc, n_layers, sizeof(weft_kv)));
+    for (int64_t i = 1; i <= c->n_layers; i++) { /* the list is embedding, blocks, head */
+        s->kv[i].k = weft_view_make(s->cache, dtype, rows, cols);
+        s->kv[i].v = s->kv[i].k;
+        s->kv[i].capacity = plan->cache_capacity;
+    }
+    return WEFT_OK;
+}
+
+static weft_status dry_run(weft_pass_memory *out,
+                           dry_session *s,
+                           const weft_source *source,
+                           const weft_pass_plan *plan)
+{
+    const weft_config *c = &source->hf.config;
+    weft_view logits = weft_view_none();
+    weft_alloc_count count;
+
+    WEFT_TRY(weft_i_source_model(&s->model, source, s->ctx, plan->is_backward, 0));
+    WEFT_TRY(weft_run_create(&s->run, s->model, &plan->run));
+    if (plan->logit_rows > 0) {
+        const size_t n_bytes = (size_t)plan->logit_rows * (size_t)c->vocab_size * sizeof(float);
+        WEFT_TRY(dry_take(s, WEFT_MEM_ACTIVATIONS, n_bytes, &s->logits));
+        logits = weft_view_make(s->logits, WEFT_DTYPE_F32, plan->logit_rows, c->vocab_size);
+    }
+    if (plan->cache_seqs > 0)
+        WEFT_TRY(dry_cache(s, c, source->dtype, plan));
+    WEFT_TRY(weft_i_plan_run_shapes(s->run, plan, logits, s->kv));
+    weft_i_alloc_total(s->ctx->alloc, &count);
+    out->workspace_bytes = weft_run_workspace_peak(s->run);
+    out->total_bytes = count.peak_bytes + out->workspace_bytes;
+    return WEFT_OK;
+}
+
+static weft_status check_available(const weft_pass_memory *m)
+{
+    char need[32];
+    char have[32];
+    const double available = (double)weft_i_env_memory_available_bytes();
+
+    if ((double)m->total_bytes > available)
+        WEFT_FAIL(WEFT_STATUS_NOMEM,
+                  "this takes %s and the machine has %s left: use a smaller micro-batch, a shorter "
+                  "sequence, or bf16",
+                  weft_i_str_bytes((double)m->total_bytes, need, sizeof(need)),
+                  weft_i_str_bytes(available, have, sizeof(have)));
+    return WEFT_OK;
+}
+
+weft_status weft_i_plan_passes(weft_pass_memory *out,
+                               weft_ctx *ctx,
+                               const weft_source *source,
+                               const weft_pass_plan *plan)
+{
+    const weft_ctx_options options = {.backend = WEFT_BACKEND_DRY,
+                                      .n_threads = weft_i_pool_threads(ctx->pool)};
+    dry_session s = {.ctx = NULL};
+    weft_pass_memory memory = {.workspace_bytes = 0};
+    weft_status st = WEFT_OK;
+
+    WEFT_TRY_GOTO(st, weft_ctx_create(&s.ctx, &options), out);
+    WEFT_TRY_GOTO(st, dry_run(&memory, &s, source, plan), out);
+    WEFT_TRY_GOTO(st, check_available(&memory), out);
+    *out = memory;
+out:
+    if (s.ctx != NULL) {
+        weft_i_alloc_put(s.ctx->alloc, s.kv);
+        s.ctx->backend->ops->mem_put(s.ctx->backend, s.cache);
+        s.ctx->backend->ops->mem_put(s.ctx->backend, s.logits);
+    }
+    weft_run_destroy(s.run);
+    weft_model_destroy(s.model);
+    weft_ctx_destroy(s.ctx);
+    return st;
+}

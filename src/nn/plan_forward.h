@@ -1,0 +1,51 @@
+/* The memory of forward (and backward) passes outside the trainer, found by running them on a dry context first. */
+#ifndef WEFT_NN_PLAN_FORWARD_H
+#define WEFT_NN_PLAN_FORWARD_H
+
+#include "nn/models/load.h"
+#include "weft/model.h"
+
+/** A shape that passes will have. Workspace need not grow with the shape, so every one that occurs is tried. */
+typedef struct weft_pass_shape {
+    int64_t n_seqs;
+    int64_t n_tokens;
+    int64_t n_head_rows; /* rows the head works on, the first ones; 0: all */
+} weft_pass_shape;
+
+/** Zero-initialise, then set. */
+typedef struct weft_pass_plan {
+    weft_run_options run; /* workspace_bytes is ignored */
+    const weft_pass_shape *shapes;
+    size_t n_shapes;
+    bool is_loss_wanted;    /* of forward-only passes */
+    bool is_backward;       /* forward and backward in slot 0 with gradients, not forward only */
+    int64_t logit_rows;     /* rows of the buffer for logits; 0: none */
+    int64_t cache_seqs;     /* sequences in the cache of keys and values; 0: no cache */
+    int64_t cache_capacity; /* tokens of each */
+} weft_pass_plan;
+
+typedef struct weft_pass_memory {
+    size_t workspace_bytes; /* for weft_run_options */
+    size_t total_bytes;     /* of all device kinds, workspace included */
+} weft_pass_memory;
+
+/**
+ * Builds the model and a run as `plan` says on a dry context with the threads of `ctx`, and runs one pass of each shape.
+ *
+ * @collective  none
+ * @return      WEFT_OK | NOMEM the passes would take more than this process can get | what building the model fails with
+ */
+weft_status weft_i_plan_passes(weft_pass_memory *out,
+                               weft_ctx *ctx,
+                               const weft_source *source,
+                               const weft_pass_plan *plan);
+
+/**
+ * The same on a dry run that exists already (a trainer's): runs the shapes, so that the run's workspace peak covers them.
+ *
+ * @param[in] logits  f32 of the dry context, or none; kv: [layers] of the dry context, or NULL
+ */
+weft_status
+weft_i_plan_run_shapes(weft_run *run, const weft_pass_plan *plan, weft_view logits, weft_kv *kv);
+
+#endif
