@@ -340,9 +340,8 @@ bool weft_i_alloc_is_dry(const weft_alloc *a)
 const char *weft_i_mem_name(weft_mem kind)
 {
     static const char *const name[WEFT_MEM_COUNT] = {
-        "parameters",    "gradients", "optimizer", "activations",
-        "communication", "workspace", "cache",     "tables",
-        "control",
+        "parameters", "gradients", "optimizer", "activations", "communication",
+        "workspace",  "cache",     "tables",    "control",
     };
     return (unsigned)kind < WEFT_MEM_COUNT ? name[kind] : "unknown";
 }
