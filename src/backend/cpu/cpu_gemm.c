@@ -204,12 +204,19 @@ static void finish_tile(const gemm_run *r, float *tile, const weft_cpu_part *p)
     }
 }
 
+/** Workspace of a tile: the worker's own, or, where there are fewer tiles than workers, the tile's own. */
+static char *scratch_of(const gemm_run *r, int64_t block, int worker)
+{
+    const bool is_by_tile = r->grid.n_m * r->grid.n_n < (int64_t)r->cpu->n_threads;
+    return r->workspace + (size_t)(is_by_tile ? block : (int64_t)worker) * r->worker_bytes;
+}
+
 static weft_status
-run_converted(const gemm_run *r, const weft_cpu_part *p, int lm, int ln, int worker)
+run_converted(const gemm_run *r, const weft_cpu_part *p, int lm, int ln, int worker, char *scratch)
 {
     const weft_gemm_args *const a = r->args;
     const int64_t kc = WEFT_MIN(r->k, (int64_t)KC);
-    float *const tile = (float *)(void *)(r->workspace + (size_t)worker * r->worker_bytes);
+    float *const tile = (float *)(void *)scratch;
     float *const pa = tile + ceil_div(p->rows * p->n, 16) * 16;
     float *const pb = pa + ceil_div(p->rows * kc, 16) * 16;
     weft_gemm_data d = {tile, pa, pb, NULL, pb + ceil_div(p->n * kc, 16) * 16};
@@ -243,16 +250,17 @@ static void run_tile(void *user, int64_t block, int worker)
     weft_cpu_part p = {bm * g->tile_m, 0, bn * g->tile_n, 0};
     p.rows = WEFT_MIN(g->tile_m, r->m - p.row);
     p.n = WEFT_MIN(g->tile_n, r->n - p.col);
+    char *const scratch = scratch_of(r, block, worker);
     weft_status st;
     if (r->is_converted) {
-        st = run_converted(r, &p, lm, ln, worker);
+        st = run_converted(r, &p, lm, ln, worker, scratch);
     } else {
         const weft_gemm_data d = {
             address(&a->c, p.row, p.col),
             a->is_a_transposed ? address(&a->a, 0, p.row) : address(&a->a, p.row, 0),
             a->is_b_transposed ? address(&a->b, p.col, 0) : address(&a->b, 0, p.col),
             a->bias.data == NULL ? NULL : address(&a->bias, 0, p.col),
-            r->workspace + (size_t)worker * r->worker_bytes,
+            scratch,
         };
         st = weft_i_gemm_plan_run(r->plan[lm][ln], worker, &d);
     }

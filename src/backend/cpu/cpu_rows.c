@@ -79,7 +79,9 @@ weft_status weft_i_cpu_xent_loss(weft_backend *b, const void *args, void *worksp
     const weft_xent_loss_args *const a = args;
     for (int64_t r = 0; r < a->loss.rows; r++) {
         const int32_t target = ((const int32_t *)a->targets.data)[r * a->targets.ld];
-        const float loss = *number(&a->max, r) + logf(*number(&a->sum, r)) - *number(&a->target, r);
+        /* The maximum first: logits far from zero leave no digits behind. */
+        const float above = *number(&a->max, r) - *number(&a->target, r);
+        const float loss = above + logf(*number(&a->sum, r));
         *number(&a->loss, r) = target == NOT_COUNTED ? 0.0f : loss;
     }
     return WEFT_OK;
