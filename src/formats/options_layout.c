@@ -1,0 +1,72 @@
+/*
+ * Options that train, eval, generate and probe share: how a run is laid out over ranks, and how a rank computes.
+ * One layout line serves all four, so an option with nothing to act on is accepted and changes nothing.
+ */
+#include "formats/option.h"
+
+#define L weft_layout_options
+
+const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
+    {"dp", WEFT_OPTION_INT, WEFT_AT_INT(L, dp), .low = 1, .high = 1048576, .shown = "1",
+     .help = "Data-parallel ranks: each has the model and its share of the batch."},
+    {"tp", WEFT_OPTION_INT, WEFT_AT_INT(L, tp), .low = 1, .high = 1048576, .shown = "1",
+     .help = "Tensor-parallel ranks: each has a slice of every matrix."},
+    {"pp", WEFT_OPTION_INT, WEFT_AT_INT(L, pp), .low = 1, .high = 1048576, .shown = "1",
+     .help = "Pipeline stages: each has some of the layers."},
+    {"ranks", WEFT_OPTION_INT, WEFT_AT_INT(L, ranks), .low = 1, .high = 1048576,
+     .shown = "dp x tp x pp", .help = "Ranks in all; fills in dp = ranks / (tp x pp)."},
+    {"strategy", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, strategy), .fallback = "", .shown = "",
+     .choices = "data-parallel",
+     .help = "data-parallel: one process scatters each batch, copies the model to every rank and "
+             "gathers the "
+             "outputs. Without it dp ranks keep their model and reduce gradients."},
+    {"zero-stage", WEFT_OPTION_INT, WEFT_AT_INT(L, zero_stage), .fallback = "0", .high = 3,
+     .help = "What the dp ranks share out: 0 nothing, 1 optimizer state, 2 also gradients, 3 also "
+             "parameters."},
+    {"zero-prefetch", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(L, zero_prefetch), .fallback = "on",
+     .help = "Stage 3: gather the next layer's parameters while this one computes."},
+    {"pp-schedule", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, pp_schedule), .fallback = "1f1b",
+     .choices = "naive|gpipe|1f1b|interleaved|zb-h1|zb-h2",
+     .help = "Order in which the stages work on micro-batches."},
+    {"pp-chunks", WEFT_OPTION_INT, WEFT_AT_INT(L, pp_chunks), .fallback = "1", .low = 1,
+     .high = 1024, .help = "Groups of layers a stage has (interleaved)."},
+    {"stage-layers", WEFT_OPTION_STRING, WEFT_AT_TEXT(L, stage_layers), .fallback = "",
+     .shown = "even", .argument = "N,N,...", .help = "Layers of each stage."},
+    {"rank-order", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, rank_order), .fallback = "tp-dp-pp",
+     .choices = "tp-dp-pp|tp-pp-dp|dp-tp-pp|dp-pp-tp|pp-tp-dp|pp-dp-tp",
+     .help =
+         "Axes from the one whose ranks are neighbours to the one whose ranks are farthest apart."},
+    {"sequence-parallel", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(L, sequence_parallel),
+     .help = "Tensor-parallel ranks also share out the tokens between the matrices."},
+    {"micro-batch-size", WEFT_OPTION_INT, WEFT_AT_INT(L, micro_batch_size), .low = 1,
+     .high = 1048576, .shown = "train: 8; else as many as asked for",
+     .help = "Sequences computed at a time."},
+    {"global-batch-size", WEFT_OPTION_INT, WEFT_AT_INT(L, global_batch_size), .low = 1,
+     .high = 1073741824, .shown = "micro-batch-size x dp",
+     .help = "Sequences of a step; gradients of its micro-batches are added up."},
+    {"bucket-size-mb", WEFT_OPTION_REAL, WEFT_AT_REAL(L, bucket_size_mb), .fallback = "25",
+     .is_low_open = true, .help = "Gradients reduced in one call, in units of 1,000,000 bytes."},
+    {"overlap-grad-reduce", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(L, overlap_grad_reduce),
+     .fallback = "on", .help = "Reduce gradients while backward goes on."},
+    {"reproducible", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(L, reproducible),
+     .help = "Add gradients by micro-batch in one order, so that any dp gives the same bits. Takes "
+             "more memory."},
+};
+
+const weft_option weft_i_options_compute[WEFT_OPTIONS_COMPUTE] = {
+    {"dtype", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, dtype), .fallback = "", .shown = "the model's",
+     .choices = "fp32|bf16",
+     .help = "Type of weights and activations. With bf16, master weights and sums of gradients are "
+             "fp32."},
+    {"recompute", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, recompute), .fallback = "none",
+     .choices = "none|selective|full",
+     .help =
+         "What backward computes again instead of keeping it: nothing; norm outputs and the MLP's "
+         "activated product; everything inside a layer. All give the same bits."},
+    {"threads-per-rank", WEFT_OPTION_INT, WEFT_AT_INT(L, threads_per_rank), .low = 1, .high = 1024,
+     .shown = "processors / ranks", .help = "Changes no result."},
+    {"backend", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, backend), .fallback = "cpu",
+     .choices = "cpu|reference", .help = "reference: plain loops, slow, for comparison."},
+    {"seed", WEFT_OPTION_INT, WEFT_AT_INT(L, seed), .fallback = "1234",
+     .help = "Fresh weights, order of the data, dropout and sampling follow from it."},
+};
