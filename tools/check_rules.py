@@ -24,6 +24,11 @@ MAX_PARAMETERS = 7
 MAX_CODE_COLUMNS = 100
 MAX_COMMENT_COLUMNS = 128
 
+# Files that may be longer, each with its reason.
+LONGER = {
+    "include/weft/ext/backend.h": 500,  # one header holds every operation with its contract, by design
+}
+
 TOPS = ("include", "src", "tests", "examples", "bench")
 
 # (pattern of a call, where it holds, files exempt, why). Where: a tuple of path prefixes.
@@ -117,6 +122,7 @@ def check_length(source):
     limit = MAX_H_LINES if source.path.endswith(".h") else MAX_C_LINES
     if source.path.startswith("src/parallel/") and source.path.endswith(".c"):
         limit = MAX_PARALLEL_LINES
+    limit = LONGER.get(source.path, limit)
     if n > limit:
         yield n, f"the file has {n} lines, at most {limit}"
 
