@@ -30,6 +30,7 @@ LAYER_OF_FOLDER = {
 
 # Headers for people who add a backend, a transport or a layer: include/weft/ext/NAME -> layer.
 LAYER_OF_EXT = {
+    "memory.h": 0,
     "view.h": 1,
     "backend.h": 2,
     "comm.h": 3,

@@ -14,22 +14,9 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "weft/ext/memory.h"
 
 #define WEFT_ALIGN_BYTES ((size_t)64)
-
-/** Kinds of memory (design: all memory of a step is sized by the dry run, kind by kind). */
-typedef enum weft_mem {
-    WEFT_MEM_PARAMETERS,    /* weights that layers read */
-    WEFT_MEM_GRADIENTS,     /* fp32 gradient accumulation */
-    WEFT_MEM_OPTIMIZER,     /* master weights and moments */
-    WEFT_MEM_ACTIVATIONS,   /* slots of micro-batches in flight, and their inputs */
-    WEFT_MEM_COMMUNICATION, /* buckets, gathered weights */
-    WEFT_MEM_WORKSPACE,     /* the stack with mark and reset */
-    WEFT_MEM_CACHE,         /* keys and values of generation */
-    WEFT_MEM_TABLES,        /* rotary tables and other constants */
-    WEFT_MEM_CONTROL,       /* structs, strings, tables of the program itself */
-    WEFT_MEM_COUNT
-} weft_mem;
 
 typedef struct weft_alloc weft_alloc;
 

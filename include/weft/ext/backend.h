@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "weft/config.h"
+#include "weft/ext/memory.h"
 #include "weft/ext/view.h"
 
 #ifdef __cplusplus
@@ -402,7 +403,7 @@ typedef struct weft_backend_ops {
     const char *name;
     weft_op_fn *run[WEFT_OP_COUNT];
 
-    /** Memory, counted in the context's allocator under `kind` (enum weft_mem of base/alloc.h); zeroed, 64-byte aligned. */
+    /** Memory, counted in the context's allocator under `kind` (weft_mem); zeroed, 64-byte aligned. */
     weft_status (*mem_get)(weft_backend *b, int kind, size_t n_bytes, const char *what, void **out);
     void (*mem_put)(weft_backend *b, void *block);
 
