@@ -14,8 +14,8 @@
 
 /* One top-level member of the object, as positions in the text. */
 typedef struct member {
-    size_t key, key_end;     /* with its quotes */
-    size_t value, value_end; /* */
+    size_t key, key_end; /* with its quotes */
+    size_t value, value_end;
 } member;
 
 static size_t skip_space(const char *t, size_t at)
@@ -92,71 +92,84 @@ static const char *type_text(weft_dtype dtype)
     }
 }
 
-typedef struct keys_seen {
-    bool dtype, model_type, architectures;
+/* The new values, as JSON, and which of the keys the text has. */
+typedef struct new_values {
+    char dtype[16], model_type[16];
+    const char *architectures;
+    bool has_dtype, has_model_type, has_architectures;
     size_t n_members;
-} keys_seen;
+} new_values;
 
-static weft_status
-add_missing(weft_str *out, const weft_config *c, const char *type, const keys_seen *seen)
+/* What stands in place of the member's value; NULL: it stays. A null names nothing, so it is filled in. */
+static const char *replacement(const char *t, const member *m, new_values *v)
 {
-    const bool is_gpt2 = c->family == WEFT_FAMILY_GPT2;
-    const char *before = seen->n_members > 0 ? "," : "";
-    if (!seen->architectures) {
-        WEFT_TRY(weft_i_str_addf(out, "%s\n  \"architectures\": [\n    \"%s\"\n  ]", before,
-                                 is_gpt2 ? "GPT2LMHeadModel" : "LlamaForCausalLM"));
-        before = ",";
+    const bool is_null = strncmp(t + m->value, "null", 4) == 0;
+    if (is_key(t, m, "dtype") || is_key(t, m, "torch_dtype")) {
+        v->has_dtype = true;
+        return v->dtype;
     }
-    if (!seen->dtype) {
-        WEFT_TRY(weft_i_str_addf(out, "%s\n  \"dtype\": \"%s\"", before, type));
-        before = ",";
+    if (is_key(t, m, "model_type")) {
+        v->has_model_type = true;
+        return is_null ? v->model_type : NULL;
     }
-    if (!seen->model_type)
-        WEFT_TRY(weft_i_str_addf(out, "%s\n  \"model_type\": \"%s\"", before,
-                                 is_gpt2 ? "gpt2" : "llama"));
-    return WEFT_OK;
+    if (is_key(t, m, "architectures")) {
+        v->has_architectures = true;
+        return is_null ? v->architectures : NULL;
+    }
+    return NULL;
 }
 
-/* Copies the text up to the end of the last member, with new values for the type's keys. */
-static weft_status
-copy_members(weft_str *out, const char *t, const char *type, keys_seen *seen, size_t *at)
+/* Copies the text up to the end of the last member, which is put into *end. */
+static weft_status copy_members(weft_str *out, const char *t, new_values *v, size_t *end)
 {
     member m;
     size_t copied = 0;
-    size_t next = skip_space(t, 0) + 1; /* behind "{" */
-    *at = next;
-    while (next_member(t, next, &m)) {
-        const bool is_null = strncmp(t + m.value, "null", 4) == 0;
-        const bool is_type = is_key(t, &m, "dtype") || is_key(t, &m, "torch_dtype");
-        seen->n_members++;
-        seen->dtype = seen->dtype || is_type;
-        seen->model_type = seen->model_type || (is_key(t, &m, "model_type") && !is_null);
-        seen->architectures = seen->architectures || (is_key(t, &m, "architectures") && !is_null);
-        if (is_type) {
-            WEFT_TRY(weft_i_str_add(out, t + copied, m.value - copied));
-            WEFT_TRY(weft_i_str_addf(out, "\"%s\"", type));
-            copied = m.value_end;
-        }
-        next = m.value_end;
-        *at = next;
+    *end = skip_space(t, 0) + 1; /* behind "{" */
+    while (next_member(t, *end, &m)) {
+        const char *value = replacement(t, &m, v);
+        v->n_members++;
+        *end = m.value_end;
+        if (value == NULL)
+            continue;
+        WEFT_TRY(weft_i_str_add(out, t + copied, m.value - copied));
+        WEFT_TRY(weft_i_str_add(out, value, strlen(value)));
+        copied = m.value_end;
     }
-    return weft_i_str_add(out, t + copied, *at - copied);
+    return weft_i_str_add(out, t + copied, *end - copied);
+}
+
+static weft_status add_member(weft_str *out, new_values *v, const char *key, const char *value)
+{
+    return weft_i_str_addf(out, "%s\n  \"%s\": %s", v->n_members++ > 0 ? "," : "", key, value);
+}
+
+static weft_status write_text(weft_str *out, const char *t, new_values *v)
+{
+    size_t end = 0;
+    WEFT_TRY(copy_members(out, t, v, &end));
+    if (!v->has_architectures)
+        WEFT_TRY(add_member(out, v, "architectures", v->architectures));
+    if (!v->has_dtype)
+        WEFT_TRY(add_member(out, v, "dtype", v->dtype));
+    if (!v->has_model_type)
+        WEFT_TRY(add_member(out, v, "model_type", v->model_type));
+    return weft_i_str_add(out, t + end, strlen(t + end));
 }
 
 weft_status
 weft_i_hf_config_write(const weft_hf_config *c, weft_alloc *alloc, weft_dtype dtype, weft_str *out)
 {
-    weft_status st = WEFT_OK;
-    keys_seen seen = {.dtype = false};
-    size_t at = 0;
+    const bool is_gpt2 = c->config.family == WEFT_FAMILY_GPT2;
     const char *type = type_text(dtype);
+    new_values v = {.architectures = is_gpt2 ? "[\n    \"GPT2LMHeadModel\"\n  ]"
+                                             : "[\n    \"LlamaForCausalLM\"\n  ]"};
     weft_i_str_init(out, alloc);
     if (type == NULL)
         WEFT_FAIL(WEFT_STATUS_ARG, "a model cannot be saved as %s", weft_dtype_name(dtype));
-    WEFT_TRY_GOTO(st, copy_members(out, c->text, type, &seen, &at), out);
-    WEFT_TRY_GOTO(st, add_missing(out, &c->config, type, &seen), out);
-    st = weft_i_str_add(out, c->text + at, strlen(c->text + at));
-out:
+    WEFT_TRY(weft_i_str_print(v.dtype, sizeof(v.dtype), "\"%s\"", type));
+    WEFT_TRY(
+        weft_i_str_print(v.model_type, sizeof(v.model_type), "\"%s\"", is_gpt2 ? "gpt2" : "llama"));
+    const weft_status st = write_text(out, c->text, &v);
     if (st != WEFT_OK)
         weft_i_str_fini(out);
     return st;

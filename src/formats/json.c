@@ -8,6 +8,11 @@ weft_status weft_i_json_parse(
     json_t **out, const char *path, const char *what, const char *text, size_t n_bytes)
 {
     json_error_t error;
+    /* jansson overlooks a NUL behind a number, and the text may be kept as a C string. */
+    const char *nul = n_bytes == 0 ? NULL : memchr(text, '\0', n_bytes);
+    if (nul != NULL)
+        WEFT_FAIL(WEFT_STATUS_FORMAT, "%s: the %s is no valid JSON: byte %zu is NUL", path, what,
+                  (size_t)(nul - text));
     json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL) {
         const enum json_error_code code = json_error_code(&error);
