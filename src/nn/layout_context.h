@@ -9,7 +9,8 @@
  *
  * @collective  none
  * @param[in] options  log, log_user and log_level are used; NULL: no log
- * @return      WEFT_OK | ARG no such backend | LAYOUT more than one rank | NOMEM | DEVICE
+ * @return      WEFT_OK | ARG no such backend, a negative axis | UNSUPPORTED more than one rank | NOMEM |
+ *              DEVICE
  */
 weft_status weft_i_layout_context(weft_ctx **out,
                                   const weft_layout_options *layout,
