@@ -1,0 +1,187 @@
+/*
+ * Evaluation (contract: evaluate.h, weft/eval.h).
+ *
+ * Invariants
+ *  1. Every token of the stream but the first is a target exactly once; its context is its own window up to it.
+ *  2. Token losses are added exactly and divided once, so the mean does not depend on the batch (beyond the rounding of a
+ *     token's own loss, where a matrix product of another number of rows rounds otherwise).
+ *  3. Between create and destroy nothing is allocated.
+ */
+#include "train/evaluate.h"
+
+#include "base/ctx.h"
+#include "base/sum.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+struct weft_evaluator {
+    weft_ctx *ctx;
+    weft_evaluation_job job;
+    int32_t *window;  /* seq_length + 1 */
+    int32_t *ids;     /* n_seqs * seq_length */
+    int32_t *targets; /* n_seqs * seq_length */
+    float *losses;    /* n_seqs * seq_length */
+};
+
+/* ---- shapes ---- */
+
+size_t weft_i_evaluation_shapes(const weft_evaluation_job *job, weft_pass_shape *out)
+{
+    const int64_t n_targets = job->n_tokens - 1;
+    const int64_t n_whole = n_targets / job->seq_length;
+    const int64_t n_rest = n_targets % job->seq_length;
+    size_t n = 0;
+
+    if (n_whole >= job->n_seqs)
+        out[n++] = (weft_pass_shape){.n_seqs = job->n_seqs, .n_tokens = job->seq_length};
+    if (n_whole % job->n_seqs != 0)
+        out[n++] = (weft_pass_shape){.n_seqs = n_whole % job->n_seqs, .n_tokens = job->seq_length};
+    if (n_rest != 0)
+        out[n++] = (weft_pass_shape){.n_seqs = 1, .n_tokens = n_rest};
+    return n;
+}
+
+/* ---- the evaluator ---- */
+
+static weft_status take(void *out, const weft_evaluator *e, int64_t n, size_t size)
+{
+    void *block = NULL;
+    WEFT_TRY(weft_i_alloc_new(e->ctx->alloc, (size_t)n, size, &block));
+    memcpy(out, &block, sizeof(block));
+    return WEFT_OK;
+}
+
+weft_status
+weft_i_evaluator_create(weft_evaluator **out, weft_ctx *ctx, const weft_evaluation_job *job)
+{
+    void *block = NULL;
+    weft_status st = WEFT_OK;
+
+    *out = NULL;
+    if (job->n_tokens < 2)
+        WEFT_FAIL(WEFT_STATUS_FORMAT, "%s: %" PRId64 " tokens to evaluate on, need at least 2",
+                  weft_i_dataset_first_path(job->data), job->n_tokens);
+    WEFT_TRY(weft_i_alloc_new(ctx->alloc, 1, sizeof(weft_evaluator), &block));
+    weft_evaluator *e = block;
+    e->ctx = ctx;
+    e->job = *job;
+    const int64_t n = job->n_seqs * job->seq_length;
+    WEFT_TRY_GOTO(st, take(&e->window, e, job->seq_length + 1, sizeof(int32_t)), out);
+    WEFT_TRY_GOTO(st, take(&e->ids, e, n, sizeof(int32_t)), out);
+    WEFT_TRY_GOTO(st, take(&e->targets, e, n, sizeof(int32_t)), out);
+    WEFT_TRY_GOTO(st, take(&e->losses, e, n, sizeof(float)), out);
+out:
+    if (st == WEFT_OK)
+        *out = e;
+    else
+        weft_i_evaluator_destroy(e);
+    return st;
+}
+
+void weft_i_evaluator_destroy(weft_evaluator *e)
+{
+    if (e == NULL)
+        return;
+    weft_alloc *alloc = e->ctx->alloc;
+    weft_i_alloc_put(alloc, e->window);
+    weft_i_alloc_put(alloc, e->ids);
+    weft_i_alloc_put(alloc, e->targets);
+    weft_i_alloc_put(alloc, e->losses);
+    weft_i_alloc_put(alloc, e);
+}
+
+/* Windows of n_tokens inputs whose first targets follow `done` targets of the stream. */
+static weft_status
+load_batch(weft_evaluator *e, weft_run *run, int64_t done, int64_t n_seqs, int64_t n_tokens)
+{
+    for (int64_t i = 0; i < n_seqs; i++) {
+        const int64_t first = e->job.first + done + i * n_tokens;
+        WEFT_TRY(weft_i_dataset_read(e->job.data, first, n_tokens + 1, e->window));
+        memcpy(e->ids + i * n_tokens, e->window, (size_t)n_tokens * sizeof(int32_t));
+        memcpy(e->targets + i * n_tokens, e->window + 1, (size_t)n_tokens * sizeof(int32_t));
+    }
+    const weft_host_batch batch = {
+        .n_seqs = n_seqs, .n_tokens = n_tokens, .ids = e->ids, .targets = e->targets};
+    return weft_run_load(run, 0, &batch);
+}
+
+static weft_status
+run_batch(weft_sum *sum, weft_evaluator *e, weft_run *run, int64_t done, int64_t n)
+{
+    weft_backend *b = e->ctx->backend;
+
+    WEFT_TRY(weft_run_forward_only(run, NULL));
+    const weft_view losses = weft_run_losses(run, 0);
+    WEFT_TRY(b->ops->copy_to_host(b, e->losses, losses.data, (size_t)n * sizeof(float)));
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(e->losses[i]))
+            WEFT_FAIL(WEFT_STATUS_NUMERIC,
+                      "the loss of token %" PRId64 " of the data is not finite (%g)",
+                      e->job.first + done + i + 1, (double)e->losses[i]);
+    }
+    weft_i_sum_add_floats(sum, e->losses, n);
+    return WEFT_OK;
+}
+
+static bool is_stopped(const weft_evaluation_job *job)
+{
+    const weft_eval_callbacks *c = job->callbacks;
+    return c != NULL && c->should_stop != NULL && c->should_stop(c->user);
+}
+
+static weft_status run_all(weft_sum *sum, int64_t *done, weft_evaluator *e, weft_run *run)
+{
+    const weft_evaluation_job *job = &e->job;
+    const int64_t n_targets = job->n_tokens - 1;
+
+    *done = 0;
+    while (*done < n_targets && !is_stopped(job)) {
+        const int64_t left = n_targets - *done;
+        const int64_t n_tokens = WEFT_MIN(job->seq_length, left);
+        const int64_t n_seqs = WEFT_MIN(job->n_seqs, left / n_tokens);
+        WEFT_TRY(load_batch(e, run, *done, n_seqs, n_tokens));
+        WEFT_TRY(run_batch(sum, e, run, *done, n_seqs * n_tokens));
+        *done += n_seqs * n_tokens;
+        if (job->callbacks != NULL && job->callbacks->progress != NULL)
+            job->callbacks->progress(job->callbacks->user, *done, n_targets);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_i_evaluator_run(weft_evaluation *out, weft_evaluator *e, weft_run *run)
+{
+    weft_exec *exec = weft_run_exec(run);
+    const weft_exec before = *exec;
+    weft_sum sum;
+    int64_t done = 0;
+
+    weft_i_sum_init(&sum);
+    exec->is_training = false;
+    exec->is_loss_wanted = true;
+    exec->logits = weft_view_none();
+    exec->head_rows = NULL;
+    exec->n_head_rows = 0;
+    const weft_status st = run_all(&sum, &done, e, run);
+    exec->is_training = before.is_training;
+    exec->is_loss_wanted = before.is_loss_wanted;
+    exec->logits = before.logits;
+    exec->head_rows = before.head_rows;
+    exec->n_head_rows = before.n_head_rows;
+    if (st != WEFT_OK)
+        return st;
+    *out = (weft_evaluation){.loss_sum = weft_i_sum_value(&sum),
+                             .n_targets = done,
+                             .n_bytes = weft_i_dataset_bytes(e->job.data, e->job.first + 1, done)};
+    return WEFT_OK;
+}
+
+void weft_i_evaluation_result(weft_eval_result *out, const weft_evaluation *e)
+{
+    const double ln2 = 0.69314718055994530942;
+    out->n_targets = e->n_targets;
+    out->loss = e->n_targets > 0 ? e->loss_sum / (double)e->n_targets : 0.0;
+    out->perplexity = exp(out->loss);
+    out->bits_per_byte = e->n_bytes > 0 ? e->loss_sum / ln2 / (double)e->n_bytes : (double)NAN;
+}

@@ -1,0 +1,139 @@
+/*
+ * `weft eval`: opens model and data, plans memory by a dry run, evaluates (contract: weft/eval.h).
+ *
+ * Windows and counting are evaluate.c's; this file only chooses their sizes.
+ */
+#include "base/clock.h"
+#include "base/ctx.h"
+#include "nn/layout_context.h"
+#include "train/evaluate.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_SEQ_LENGTH 256
+#define DEFAULT_N_SEQS 8
+
+typedef struct eval_session {
+    weft_ctx *ctx;
+    weft_source source;
+    weft_tokenizer *tokenizer;
+    weft_dataset *data;
+    weft_model *model;
+    weft_run *run;
+    weft_evaluator *evaluator;
+    weft_evaluation_job job;
+} eval_session;
+
+/* A batch never has more windows, nor a window more inputs, than the data fills. */
+static weft_status choose_windows(eval_session *s, const weft_eval_options *o)
+{
+    const weft_config *c = &s->source.hf.config;
+    const weft_layout_options *l = &o->layout;
+    int64_t n_tokens = weft_i_dataset_tokens(s->data);
+
+    if (o->seq_length < 0 || o->max_tokens < 0 || l->micro_batch_size < 0)
+        WEFT_FAIL(WEFT_STATUS_ARG,
+                  "seq_length %" PRId64 ", max_tokens %" PRId64 " and micro_batch_size %" PRId64
+                  " must not be negative",
+                  o->seq_length, o->max_tokens, l->micro_batch_size);
+    if (o->max_tokens > 0)
+        n_tokens = WEFT_MIN(n_tokens, o->max_tokens + 1);
+    const int64_t wanted =
+        o->seq_length > 0 ? o->seq_length : WEFT_MIN(c->max_positions, DEFAULT_SEQ_LENGTH);
+    WEFT_TRY(weft_i_layout_check_positions(s->ctx, c, "seq_length", wanted));
+    const int64_t seq_length = WEFT_MIN(wanted, WEFT_MAX(n_tokens - 1, 1));
+    const int64_t n_windows = WEFT_MAX((n_tokens - 1) / seq_length, 1);
+    const int64_t n_seqs = l->micro_batch_size > 0 ? l->micro_batch_size : DEFAULT_N_SEQS;
+    s->job.data = s->data;
+    s->job.n_tokens = n_tokens;
+    s->job.seq_length = seq_length;
+    s->job.n_seqs = WEFT_MIN(n_seqs, n_windows);
+    return WEFT_OK;
+}
+
+static weft_status
+open_inputs(eval_session *s, const weft_eval_options *o, const weft_eval_callbacks *callbacks)
+{
+    const char *dtype = o->layout.dtype != NULL ? o->layout.dtype : "";
+
+    WEFT_TRY(weft_i_source_open(&s->source, s->ctx, o->model, dtype));
+    WEFT_TRY(weft_i_tokenizer_open(&s->tokenizer, s->ctx->alloc, o->tokenizer));
+    WEFT_TRY(weft_i_dataset_open(&s->data, s->ctx->alloc, o->data, o->n_data, s->tokenizer,
+                                 s->source.hf.config.vocab_size));
+    WEFT_TRY(choose_windows(s, o));
+    s->job.callbacks = callbacks;
+    return weft_i_evaluator_create(&s->evaluator, s->ctx, &s->job);
+}
+
+static weft_status take_memory(eval_session *s, uint64_t seed)
+{
+    weft_pass_shape shapes[WEFT_EVALUATION_SHAPES];
+    weft_pass_plan plan = {.run = {.n_seqs = s->job.n_seqs, .n_tokens = s->job.seq_length},
+                           .shapes = shapes,
+                           .n_shapes = weft_i_evaluation_shapes(&s->job, shapes),
+                           .is_loss_wanted = true};
+    weft_pass_memory memory;
+
+    WEFT_TRY(weft_i_plan_passes(&memory, s->ctx, &s->source, &plan));
+    WEFT_TRY(weft_i_source_model(&s->model, &s->source, s->ctx, false, seed));
+    weft_i_source_unmap(&s->source);
+    plan.run.workspace_bytes = memory.workspace_bytes;
+    return weft_run_create(&s->run, s->model, &plan.run);
+}
+
+static void note(const eval_session *s)
+{
+    const weft_eval_callbacks *c = s->job.callbacks;
+    char line[160];
+
+    if (c == NULL || c->note == NULL)
+        return;
+    const int n = snprintf(
+        line, sizeof(line), "%" PRId64 " tokens, windows of %" PRId64 ", %" PRId64 " a batch, %s",
+        s->job.n_tokens, s->job.seq_length, s->job.n_seqs, weft_dtype_name(s->source.dtype));
+    if (n > 0 && (size_t)n < sizeof(line))
+        c->note(c->user, line);
+}
+
+static void close_session(eval_session *s)
+{
+    if (s->ctx == NULL)
+        return;
+    weft_run_destroy(s->run);
+    weft_model_destroy(s->model);
+    weft_i_evaluator_destroy(s->evaluator);
+    weft_i_dataset_close(s->data);
+    weft_i_tokenizer_close(s->tokenizer);
+    weft_i_source_close(&s->source, s->ctx);
+    weft_ctx_destroy(s->ctx);
+}
+
+weft_status weft_eval_run(weft_eval_result *out,
+                          const weft_eval_options *options,
+                          const weft_ctx_options *ctx_options,
+                          const weft_eval_callbacks *callbacks)
+{
+    eval_session s = {.ctx = NULL};
+    weft_evaluation evaluation;
+    double start = 0.0;
+    weft_status st = WEFT_OK;
+
+    memset(out, 0, sizeof(*out));
+    if (options->model == NULL || options->n_data == 0)
+        WEFT_FAIL(WEFT_STATUS_ARG, "eval needs a model and data");
+    WEFT_TRY_GOTO(st, weft_i_layout_context(&s.ctx, &options->layout, ctx_options), out);
+    WEFT_TRY_GOTO(st, open_inputs(&s, options, callbacks), out);
+    WEFT_TRY_GOTO(st, take_memory(&s, (uint64_t)options->layout.seed), out);
+    note(&s);
+    start = weft_i_clock_seconds();
+    WEFT_TRY_GOTO(st, weft_i_evaluator_run(&evaluation, s.evaluator, s.run), out);
+    weft_i_evaluation_result(out, &evaluation);
+    out->n_tokens = weft_i_dataset_tokens(s.data);
+    out->seconds = weft_i_clock_seconds() - start;
+out:
+    close_session(&s);
+    return st;
+}
