@@ -45,12 +45,12 @@ def spec(cls, ccls, seed, vary, lean=False, shape=(B, T), **kw):
     return dict(cls=cls, ccls=ccls, seed=seed, vary=vary, lean=lean, shape=shape, kw=kw)
 
 
-def rope(kind, **kw):
+def rope(kind, max_positions, seed, **kw):
     """A small llama with that kind of rotary positions; heads of 16 so that several frequencies differ."""
-    p = dict({"rope_type": kind, "rope_theta": 10000.0}, **{k: v for k, v in kw.items() if k != "max_positions"})
-    return spec(LlamaForCausalLM, LlamaConfig, kw.get("seed", 12001), [("rope_parameters", ROPE)], lean=True,
+    p = dict({"rope_type": kind, "rope_theta": 10000.0}, **kw)
+    return spec(LlamaForCausalLM, LlamaConfig, seed, [("rope_parameters", ROPE)], lean=True,
                 **dict(COMMON, vocab_size=97, num_hidden_layers=2, intermediate_size=40, num_attention_heads=2,
-                       num_key_value_heads=1, max_position_embeddings=kw["max_positions"], rope_parameters=p))
+                       num_key_value_heads=1, max_position_embeddings=max_positions, rope_parameters=p))
 
 
 MODELS = {
@@ -93,12 +93,12 @@ MODELS = {
                        shape=(2, 17), vocab_size=101, n_embd=24, n_layer=3, n_head=3, n_positions=64, bos_token_id=0,
                        eos_token_id=0, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, activation_function="gelu",
                        scale_attn_by_inverse_layer_idx=True, tie_word_embeddings=False),
-    "rope_linear": rope("linear", factor=2.5, max_positions=128),
+    "rope_linear": rope("linear", 128, 12001, factor=2.5),
     # the batch and the generated text are longer than max_positions: frequencies change with the length
-    "rope_dynamic": rope("dynamic", factor=2.0, max_positions=16, seed=12002),
-    "rope_yarn": rope("yarn", factor=4.0, original_max_position_embeddings=32, max_positions=128, seed=12003),
-    "rope_yarn_mscale": rope("yarn", factor=8.0, original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=0.7,
-                             beta_fast=8, beta_slow=0.5, truncate=False, max_positions=128, seed=12004),
+    "rope_dynamic": rope("dynamic", 16, 12002, factor=2.0),
+    "rope_yarn": rope("yarn", 128, 12003, factor=4.0, original_max_position_embeddings=32),
+    "rope_yarn_mscale": rope("yarn", 128, 12004, factor=8.0, original_max_position_embeddings=16, mscale=1.0,
+                             mscale_all_dim=0.7, beta_fast=8, beta_slow=0.5, truncate=False),
     # biases everywhere, and heads wider than hidden_size / heads
     "llama_bias": spec(LlamaForCausalLM, LlamaConfig, 14001, [("rms_norm_eps", 1e-3)], lean=True, shape=(2, 21),
                        **dict(COMMON, vocab_size=97, num_hidden_layers=2, intermediate_size=44, head_dim=12,
