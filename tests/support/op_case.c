@@ -337,6 +337,20 @@ void op_result_free(op_result *r)
     memset(r, 0, sizeof(*r));
 }
 
+void op_case_apply(op_rig *rig, const op_case *c)
+{
+    int n = 0;
+    const op_view *v = op_views(c->op, &n);
+    op_args args = c->args;
+    op_result r;
+    CHECK_OK(op_case_run(rig, c, &r));
+    for (int i = 0; i < n; i++) {
+        if (r.data[i] != NULL)
+            memcpy(op_view_at(&args, v[i].offset)->data, r.data[i], r.n_bytes[i]);
+    }
+    op_result_free(&r);
+}
+
 /* ---- comparing ---------------------------------------------------------------------------------------------- */
 
 /* Whether an output of the case lies on view i. */

@@ -15,7 +15,7 @@
 #include "weft/ext/backend.h"
 
 #define OP_MAX_VIEWS 13
-#define OP_MAX_BLOCKS 24
+#define OP_MAX_BLOCKS 128
 
 /* Host memory of one case, and its random numbers. */
 typedef struct op_bag {
@@ -128,6 +128,8 @@ typedef struct op_result {
  */
 weft_status op_case_run(op_rig *rig, const op_case *c, op_result *out);
 void op_result_free(op_result *r);
+/* Runs a case that must succeed and leaves its results in the case's own views. */
+void op_case_apply(op_rig *rig, const op_case *c);
 
 /* Fails the test when inputs or padding of `got` are not what the case put there. */
 void op_check_untouched(const op_case *c, const op_result *got);

@@ -37,21 +37,6 @@ static weft_view ids_of(op_bag *bag, const int *x, int64_t rows)
     return v;
 }
 
-/* Runs the case and leaves the results in the case's own views. */
-static void run(op_rig *rig, const op_case *c)
-{
-    int n = 0;
-    const op_view *v = op_views(c->op, &n);
-    op_args args = c->args;
-    op_result r;
-    CHECK_OK(op_case_run(rig, c, &r));
-    for (int i = 0; i < n; i++) {
-        if (r.data[i] != NULL)
-            memcpy(op_view_at(&args, v[i].offset)->data, r.data[i], r.n_bytes[i]);
-    }
-    op_result_free(&r);
-}
-
 static void check(const char *what, const weft_view *got, const double *want, double bound)
 {
     for (int64_t i = 0; i < got->rows * got->cols; i++) {
@@ -94,8 +79,8 @@ static void activation(op_rig *rig, op_bag *bag, int kind, bool is_gated)
         ba->up = fa->up;
         ba->dup = matrix_of(bag, NULL, 2, 12);
     }
-    run(rig, &f);
-    run(rig, &b);
+    op_case_apply(rig, &f);
+    op_case_apply(rig, &b);
     const int64_t at = kind * 24;
     check("activation", &fa->y, (is_gated ? oracle_act_gated_y : oracle_act_y) + at, ELEMENTWISE);
     check("slope", &ba->dx, (is_gated ? oracle_act_gated_dx : oracle_act_dx) + at, ELEMENTWISE);
@@ -146,9 +131,9 @@ static void norm(op_rig *rig, op_bag *bag, weft_norm_kind kind)
         wa->mean = fa->mean;
         wa->dbias = matrix_of(bag, NULL, 1, 7);
     }
-    run(rig, &f);
-    run(rig, &b);
-    run(rig, &w);
+    op_case_apply(rig, &f);
+    op_case_apply(rig, &b);
+    op_case_apply(rig, &w);
     check("norm", &fa->y, is_layer ? oracle_layer_y : oracle_rms_y, SUMS);
     check("norm dx", &ba->dx, is_layer ? oracle_layer_dx : oracle_rms_dx, SUMS);
     check("norm dgain", &wa->dgain, is_layer ? oracle_layer_dgain : oracle_rms_dgain, SUMS);
@@ -160,7 +145,7 @@ static void norm(op_rig *rig, op_bag *bag, weft_norm_kind kind)
     double want[21];
     for (int i = 0; i < 21; i++)
         want[i] = (is_layer ? oracle_layer_dx : oracle_rms_dx)[i] + oracle_norm_residual[i];
-    run(rig, &b);
+    op_case_apply(rig, &b);
     check("norm dx + residual", &ba->dx, want, SUMS);
 }
 
@@ -186,11 +171,11 @@ static void rotary(op_rig *rig, op_bag *bag)
     a->positions = ids_of(bag, oracle_rope_positions, 4);
     a->cos = matrix_of(bag, oracle_rope_cos, 16, 4);
     a->sin = matrix_of(bag, oracle_rope_sin, 16, 4);
-    run(rig, &c);
+    op_case_apply(rig, &c);
     check("rope", &a->x, oracle_rope_y, ELEMENTWISE);
     a->x = matrix_of(bag, oracle_rope_dy, 4, 16);
     a->is_inverse = true;
-    run(rig, &c);
+    op_case_apply(rig, &c);
     check("rope backward", &a->x, oracle_rope_dx, ELEMENTWISE);
 }
 
@@ -228,8 +213,8 @@ static void attention(op_rig *rig, op_bag *bag)
     ba->dq = matrix_of(bag, NULL, 10, 24);
     ba->dk = matrix_of(bag, NULL, 10, 12);
     ba->dv = matrix_of(bag, NULL, 10, 12);
-    run(rig, &f);
-    run(rig, &b);
+    op_case_apply(rig, &f);
+    op_case_apply(rig, &b);
     check("attention", &fa->out, oracle_attn_out, SUMS);
     check("lse", &fa->lse, oracle_attn_lse, SUMS);
     check("dq", &ba->dq, oracle_attn_dq, SUMS);
@@ -263,7 +248,7 @@ static void cross_entropy(op_rig *rig, op_bag *bag)
             op_set(&part, e / n_ids[i], e % n_ids[i],
                    op_get(&logits, e / n_ids[i], first[i] + e % n_ids[i]));
         c.args.xent_stats.logits = part;
-        run(rig, &c);
+        op_case_apply(rig, &c);
         stats[i] = c.args.xent_stats;
     }
     const weft_view max = matrix_of(bag, NULL, 6, 1);
@@ -272,7 +257,7 @@ static void cross_entropy(op_rig *rig, op_bag *bag)
     for (int i = 0; i < 2; i++) {
         op_case c = {.op = WEFT_OP_XENT_RESCALE};
         c.args.xent_rescale = (weft_xent_rescale_args){stats[i].sum, stats[i].max, max};
-        run(rig, &c);
+        op_case_apply(rig, &c);
     }
     for (int64_t r = 0; r < 6; r++) {
         op_set(&stats[0].sum, r, 0, op_get(&stats[0].sum, r, 0) + op_get(&stats[1].sum, r, 0));
@@ -282,7 +267,7 @@ static void cross_entropy(op_rig *rig, op_bag *bag)
     op_case loss = {.op = WEFT_OP_XENT_LOSS};
     loss.args.xent_loss = (weft_xent_loss_args){matrix_of(bag, NULL, 6, 1), max, stats[0].sum,
                                                 stats[0].target, targets};
-    run(rig, &loss);
+    op_case_apply(rig, &loss);
     check("loss", &loss.args.xent_loss.loss, oracle_xent_loss, SUMS);
     for (int i = 0; i < 2; i++) {
         op_case c = {.op = WEFT_OP_XENT_GRAD};
@@ -291,7 +276,7 @@ static void cross_entropy(op_rig *rig, op_bag *bag)
             want[e] = oracle_xent_grad[e / n_ids[i] * 9 + first[i] + e % n_ids[i]];
         c.args.xent_grad = (weft_xent_grad_args){
             stats[i].logits, stats[i].logits, max, stats[0].sum, targets, first[i], 0.2f};
-        run(rig, &c);
+        op_case_apply(rig, &c);
         check("gradient of logits", &c.args.xent_grad.dlogits, want, SUMS);
     }
 }
@@ -325,7 +310,7 @@ static void adamw(op_rig *rig, op_bag *bag)
             a->grad = matrix_of(bag, oracle_opt_grad + (t - 1) * 11, 1, 11);
             a->bias1 = 1.0 - pow(0.9, t);
             a->bias2 = 1.0 - pow(0.999, t);
-            run(rig, &c);
+            op_case_apply(rig, &c);
         }
         const weft_view *weights = has_master != 0 ? &a->master : &a->x;
         check("AdamW weights", weights, oracle_adamw_p, OPTIMIZER);
@@ -361,7 +346,7 @@ static void sgd(op_rig *rig, op_bag *bag)
             a->grad = matrix_of(bag, oracle_opt_grad + t * 11, 1, 11);
             for (int64_t i = 0; i < 11; i++)
                 op_set(&a->grad, 0, i, op_get(&a->grad, 0, i) / 2.0);
-            run(rig, &c);
+            op_case_apply(rig, &c);
         }
         check("SGD weights", &a->x, has_momentum != 0 ? oracle_momentum_p : oracle_sgd_p,
               OPTIMIZER);
@@ -397,7 +382,7 @@ static void first_step(op_rig *rig, op_bag *bag)
     a->bias1 = 1.0 - 0.9;
     a->bias2 = 1.0 - 0.999;
     a->grad_scale = 1.0f;
-    run(rig, &c);
+    op_case_apply(rig, &c);
     check("AdamW by hand", &a->x, want, OPTIMIZER);
 }
 
