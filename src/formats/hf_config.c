@@ -9,11 +9,11 @@
  */
 #include "formats/hf_config.h"
 
-#include <string.h>
-
 #include "base/ctx.h"
 #include "base/file.h"
 #include "formats/hf_config_family.h"
+
+#include <string.h>
 
 #define CONFIG_MAX_BYTES ((size_t)16 << 20)
 #define EOS_MAX 8

@@ -7,10 +7,10 @@
  *
  * Invariant: parsing the result gives the object that was read, but for dtype, torch_dtype and the keys added.
  */
-#include <string.h>
-
 #include "formats/hf_config.h"
 #include "formats/json.h"
+
+#include <string.h>
 
 /* One top-level member of the object, as positions in the text. */
 typedef struct member {

@@ -6,9 +6,9 @@
  *
  * Only `dynamic` depends on the length of the sequence: up to max_positions it is the plain form.
  */
-#include <math.h>
-
 #include "formats/hf_config.h"
+
+#include <math.h>
 
 static const double two_pi = 6.283185307179586476925286766559;
 

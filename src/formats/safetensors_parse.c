@@ -12,13 +12,12 @@
  * Invariants after WEFT_OK: 1. the ranges tile the data section from 0 to the file's end, no gap, no overlap.
  * 2. n_bytes = n_elems * size of the type, where the size is known. 3. n_elems fits int64_t.
  */
+#include "formats/json.h"
 #include "formats/safetensors_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "formats/json.h"
 
 #define LENGTH_BYTES ((size_t)8)
 #define METADATA_KEY "__metadata__"

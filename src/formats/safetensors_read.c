@@ -6,10 +6,10 @@
  *
  * Invariant: every tensor's data lies inside its file's map until weft_i_st_close.
  */
+#include "formats/safetensors_file.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "formats/safetensors_file.h"
 
 weft_status weft_i_st_new(weft_st **out, weft_alloc *alloc, size_t n_files)
 {

@@ -6,11 +6,11 @@
  *
  * Invariant after WEFT_OK: every tensor the index lists is in the file the index names, and in no other.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "formats/json.h"
 #include "formats/safetensors_file.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 #define INDEX_MAX_BYTES ((size_t)256 << 20)
 #define SUFFIX ".safetensors"

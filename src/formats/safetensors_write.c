@@ -7,12 +7,12 @@
  * Invariants: 1. ranges follow each other in plan order without gap. 2. finish succeeds only if exactly the planned
  * bytes were appended. Making a folder of files appear at once (temporary name, rename) is the caller's.
  */
+#include "formats/json.h"
+#include "formats/safetensors.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "formats/json.h"
-#include "formats/safetensors.h"
 
 struct weft_st_writer {
     weft_alloc *alloc;

@@ -35,6 +35,7 @@ uint16_t weft_i_f32_to_f16(float f);
  *
  * @return WEFT_OK | UNSUPPORTED the pair of types
  */
-weft_status weft_i_convert(void *dst, weft_dtype dst_type, const void *src, weft_dtype src_type, int64_t n);
+weft_status
+weft_i_convert(void *dst, weft_dtype dst_type, const void *src, weft_dtype src_type, int64_t n);
 
 #endif

@@ -1,9 +1,9 @@
 /* Sizes and names of element types, as safetensors spells them (weft/dtype.h). */
 #include "weft/dtype.h"
 
-#include <string.h>
-
 #include "base/compiler.h"
+
+#include <string.h>
 
 typedef struct dtype_info {
     const char *name;

@@ -99,6 +99,40 @@ static void test_formats_hf_config_write__replaces_null_names(void **state)
              "\"dtype\": \"float32\"}");
 }
 
+/* Models that transformers wrote (tests/golden): both spellings give one config, and saving gives the file that was read. */
+static void test_formats_hf_config_write__saves_published_configs_unchanged(void **state)
+{
+    static const char *const models[] = {
+        "gpt2",      "gpt2_odd",     "gpt2_other",  "llama",     "llama3_rope",     "llama_bias",
+        "llama_odd", "rope_dynamic", "rope_linear", "rope_yarn", "rope_yarn_mscale"};
+    static const char *const files[] = {"model/config.json", "config.hub-style.json"};
+    scratch *s = *state;
+    weft_hf_config c[2];
+    weft_str out;
+    char path[WEFT_PATH_MAX];
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        for (int j = 0; j < 2; j++) {
+            (void)snprintf(path, sizeof(path), WEFT_SOURCE_DIR "/tests/golden/%s/%s", models[i],
+                           files[j]);
+            CHECK_OK(weft_i_hf_config_read(&c[j], s->alloc, path));
+            CHECK_OK(weft_i_hf_config_write(&c[j], s->alloc, c[j].config.dtype, &out));
+            assert_string_equal(out.text, c[j].text);
+            weft_i_str_fini(&out);
+            weft_i_hf_config_fini(&c[j], s->alloc);
+        }
+        const weft_config *a = &c[0].config, *b = &c[1].config;
+        assert_int_equal(a->rope.kind, b->rope.kind);
+        CHECK_SAME_DOUBLE(a->rope.theta, b->rope.theta);
+        CHECK_SAME_DOUBLE(a->rope.factor, b->rope.factor);
+        CHECK_SAME_DOUBLE(a->rope.attention_factor, b->rope.attention_factor);
+        assert_int_equal(a->rope.original_max_positions, b->rope.original_max_positions);
+        assert_int_equal(a->hidden_size, b->hidden_size);
+        assert_int_equal(a->head_dim, b->head_dim);
+        assert_int_equal(a->is_tied, b->is_tied);
+        assert_int_equal(a->dtype, b->dtype);
+    }
+}
+
 #define WITH_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -109,6 +143,7 @@ int main(void)
         WITH_SCRATCH(test_formats_hf_config_write__adds_what_is_missing),
         WITH_SCRATCH(test_formats_hf_config_write__refuses_other_types),
         WITH_SCRATCH(test_formats_hf_config_write__replaces_null_names),
+        WITH_SCRATCH(test_formats_hf_config_write__saves_published_configs_unchanged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
