@@ -43,8 +43,9 @@ weft_status weft_i_optimizer_check(const weft_optimizer_options *o)
     if (!(o->beta1 >= 0.0 && o->beta1 < 1.0) || !(o->beta2 >= 0.0 && o->beta2 < 1.0))
         WEFT_FAIL(WEFT_STATUS_ARG, "adam_beta1 %g and adam_beta2 %g must be in [0, 1)", o->beta1,
                   o->beta2);
-    if (!(o->eps >= 0.0) || !isfinite(o->eps))
-        WEFT_FAIL(WEFT_STATUS_ARG, "adam_eps %g must be finite and not negative", o->eps);
+    /* With 0 an element that never had a gradient (an unseen token's row) would become 0 / 0. */
+    if (o->kind == WEFT_OPTIMIZER_ADAMW && (!(o->eps > 0.0) || !isfinite(o->eps)))
+        WEFT_FAIL(WEFT_STATUS_ARG, "adam_eps %g must be finite and greater than 0", o->eps);
     if (!(o->momentum >= 0.0 && o->momentum < 1.0))
         WEFT_FAIL(WEFT_STATUS_ARG, "sgd_momentum %g must be in [0, 1)", o->momentum);
     if (!(o->weight_decay >= 0.0) || !isfinite(o->weight_decay))

@@ -172,9 +172,11 @@ static void test_optim_optimizer__bad_options_are_refused(void **state)
     CHECK_FAILS(weft_i_optimizer_kind_from_name(&kind, "adam"), WEFT_STATUS_ARG, "adam");
     weft_optimizer_options o = {.beta1 = 0.9, .beta2 = 1.0};
     CHECK_FAILS(weft_i_optimizer_check(&o), WEFT_STATUS_ARG, "adam_beta2 1");
-    o = (weft_optimizer_options){.weight_decay = -1.0};
+    o = (weft_optimizer_options){.eps = 0.0};
+    CHECK_FAILS(weft_i_optimizer_check(&o), WEFT_STATUS_ARG, "adam_eps 0");
+    o = (weft_optimizer_options){.eps = 1e-8, .weight_decay = -1.0};
     CHECK_FAILS(weft_i_optimizer_check(&o), WEFT_STATUS_ARG, "weight_decay -1");
-    o = (weft_optimizer_options){.momentum = (double)NAN};
+    o = (weft_optimizer_options){.kind = WEFT_OPTIMIZER_SGD, .momentum = (double)NAN};
     CHECK_FAILS(weft_i_optimizer_check(&o), WEFT_STATUS_ARG, "sgd_momentum");
 }
 

@@ -1,0 +1,105 @@
+/*
+ * One round of training, and saving.
+ *
+ * A round is a step and what belongs to it: evaluation when it is due, the line of metrics, the caller's callback. Its time
+ * is the step's alone.
+ */
+#include "train/train_session.h"
+
+#include "base/clock.h"
+#include "base/ctx.h"
+#include "base/env.h"
+
+#include <math.h>
+
+/* ---- saving ---- */
+
+weft_status weft_i_train_save(weft_train_session *s)
+{
+    const double start = weft_i_clock_seconds();
+    const weft_checkpoint c = {
+        .out = s->options->out,
+        .trainer = s->trainer,
+        .source = &s->source,
+        .state = &s->state,
+        .keep = s->options->keep_checkpoints,
+        .shard_bytes = WEFT_CHECKPOINT_SHARD_BYTES,
+    };
+    WEFT_TRY(weft_i_checkpoint_save(&c));
+    /* The next one copies the tokenizer's files from this one: the folder they came from may be removed by then. */
+    if (s->source.dir[0] != '\0')
+        WEFT_TRY(weft_i_str_print(s->source.dir, sizeof(s->source.dir), "%s/checkpoint-%lld",
+                                  s->options->out, (long long)s->state.step));
+    s->timing.save_seconds = weft_i_clock_seconds() - start;
+    weft_i_train_note(s, "saved %s/checkpoint-%lld in %.1f s", s->options->out,
+                      (long long)s->state.step, s->timing.save_seconds);
+    return WEFT_OK;
+}
+
+/* ---- one round: step, evaluation, metrics ---- */
+
+static bool is_due(int64_t step, int64_t interval)
+{
+    return interval > 0 && step % interval == 0;
+}
+
+static weft_status evaluate(weft_train_session *s, weft_train_step *line)
+{
+    weft_evaluation result;
+    weft_eval_result mean;
+    const weft_status st = weft_i_evaluator_run(&result, s->evaluator, s->trainer->run);
+    if (st != WEFT_OK)
+        return weft_i_error_prefix(st, "evaluation after step %lld", (long long)line->step);
+    weft_i_evaluation_result(&mean, &result);
+    line->eval_loss = mean.loss;
+    line->eval_tokens = result.n_targets;
+    return WEFT_OK;
+}
+
+static void
+fill_line(const weft_train_session *s, const weft_train_outcome *o, weft_train_step *line)
+{
+    weft_alloc_count memory;
+    weft_i_alloc_total(s->ctx->alloc, &memory);
+    line->step = s->state.step;
+    line->train_steps = s->settings.train_steps;
+    line->loss = o->loss;
+    line->lr = o->lr;
+    line->grad_norm = o->grad_norm;
+    line->tokens = s->settings.global_batch * s->settings.seq_length;
+    line->total_tokens = s->state.total_tokens;
+    line->batch_hash = s->reader.hash;
+    line->tokens_per_second = (double)line->tokens / line->seconds;
+    line->gflops = s->plan.step_flops / line->seconds / 1e9;
+    line->memory_bytes = (double)memory.peak_bytes;
+    line->resident_bytes = (double)weft_i_env_resident_bytes();
+    line->eval_loss = (double)NAN;
+    line->eval_tokens = 0;
+}
+
+weft_status weft_i_train_round(weft_train_session *s)
+{
+    weft_train_timing *t = &s->timing;
+    weft_train_batch batch;
+    weft_train_outcome outcome;
+    weft_train_step line = {.step = s->state.step + 1};
+    const double start = weft_i_clock_seconds();
+    WEFT_TRY(weft_i_batch_reader_read(&s->reader, s->state.next_sample, &batch));
+    WEFT_TRY(weft_i_trainer_step(s->trainer, line.step, &batch, &outcome));
+    s->state.step = line.step;
+    s->state.next_sample += batch.n_seqs;
+    s->state.total_tokens += batch.n_seqs * batch.n_tokens;
+    line.seconds = fmax(weft_i_clock_seconds() - start, 1e-9);
+    t->step_seconds =
+        t->step_seconds == 0.0 ? line.seconds : 0.9 * t->step_seconds + 0.1 * line.seconds;
+    fill_line(s, &outcome, &line);
+    line.seconds_left = t->step_seconds * (double)(s->settings.train_steps - line.step);
+    if (s->evaluator != NULL &&
+        (is_due(line.step, s->options->eval_interval) || line.step == s->settings.train_steps))
+        WEFT_TRY(evaluate(s, &line));
+    WEFT_TRY(weft_i_metrics_write(&s->metrics, &line));
+    if (s->callbacks->step != NULL)
+        s->callbacks->step(s->callbacks->user, &line);
+    t->round_seconds = fmax(t->round_seconds, weft_i_clock_seconds() - start);
+    return WEFT_OK;
+}

@@ -1,0 +1,109 @@
+/*
+ * weft_train_run: the loop over steps, with evaluation, saving and stopping (contract: weft/train.h).
+ *
+ * Invariants
+ *  1. Between the first step and the last, weft's allocator hands out nothing but control memory while a checkpoint is
+ *     written, and that is given back.
+ *  2. A run that ends, by its length, by request or by the clock, leaves a checkpoint of its last step. A run that fails
+ *     writes none: the last good one stays the newest.
+ *  3. What a step computes depends on its number and the state before it alone; so stopping and resuming changes nothing.
+ */
+#include "train/train_session.h"
+
+#include "base/clock.h"
+#include "base/ctx.h"
+#include "base/env.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SAVE_BYTES_PER_SECOND 1e8 /* before the first save has shown it */
+#define SAVE_LEAST_SECONDS 0.5
+#define SAVE_MARGIN 1.5 /* a save may take longer than the last one did */
+
+/* ---- the loop ---- */
+
+/* Whether another round and a save would not fit before --max-minutes. */
+static bool is_time_over(const weft_train_session *s)
+{
+    const double limit = s->options->max_minutes * 60.0;
+    if (limit <= 0.0)
+        return false;
+    const double elapsed = weft_i_clock_seconds() - s->timing.start;
+    const double save_seconds = fmax(s->timing.save_seconds * SAVE_MARGIN, SAVE_LEAST_SECONDS);
+    return elapsed + s->timing.round_seconds + save_seconds > limit;
+}
+
+static bool is_stopping(const weft_train_session *s)
+{
+    if (s->callbacks->should_stop != NULL && s->callbacks->should_stop(s->callbacks->user)) {
+        weft_i_train_note(s, "asked to stop after step %lld", (long long)s->state.step);
+        return true;
+    }
+    if (is_time_over(s)) {
+        weft_i_train_note(s, "stopping after step %lld: --max-minutes %g is nearly over",
+                          (long long)s->state.step, s->options->max_minutes);
+        return true;
+    }
+    return false;
+}
+
+static weft_status run_steps(weft_train_session *s)
+{
+    const size_t saved_bytes =
+        s->plan.bytes[WEFT_MEM_PARAMETERS] + s->plan.bytes[WEFT_MEM_OPTIMIZER];
+    s->timing.save_seconds = (double)saved_bytes / SAVE_BYTES_PER_SECOND;
+    int64_t saved_step = s->state.step;
+    if (s->state.step >= s->settings.train_steps)
+        weft_i_train_note(s, "nothing to do: the run has its %lld steps",
+                          (long long)s->settings.train_steps);
+    while (s->state.step < s->settings.train_steps) {
+        WEFT_TRY(weft_i_train_round(s));
+        if (s->options->save_interval > 0 && s->state.step % s->options->save_interval == 0) {
+            WEFT_TRY(weft_i_train_save(s));
+            saved_step = s->state.step;
+        }
+        if (s->state.step < s->settings.train_steps && is_stopping(s))
+            break;
+    }
+    return saved_step == s->state.step ? WEFT_OK : weft_i_train_save(s);
+}
+
+static void note_end(const weft_train_session *s, uint64_t resident_bytes)
+{
+    weft_alloc_count memory;
+    char planned[32], measured[32], above[32];
+    weft_i_alloc_total(s->ctx->alloc, &memory);
+    const double extra = (double)resident_bytes - (double)s->base_bytes;
+    weft_i_train_note(
+        s,
+        "memory: planned peak %s bytes, measured peak %s bytes; resident less the base %s bytes "
+        "(%.1f %% of the plan)",
+        weft_i_str_thousands((int64_t)s->plan.total_bytes, planned, sizeof(planned)),
+        weft_i_str_thousands((int64_t)memory.peak_bytes, measured, sizeof(measured)),
+        weft_i_str_thousands((int64_t)extra, above, sizeof(above)),
+        100.0 * extra / (double)s->plan.total_bytes);
+}
+
+weft_status weft_train_run(const weft_train_options *options,
+                           const weft_ctx_options *ctx_options,
+                           const weft_train_callbacks *callbacks)
+{
+    static const weft_train_callbacks none = {.user = NULL};
+    weft_status st = WEFT_OK;
+    weft_train_session s = {
+        .options = options,
+        .callbacks = callbacks != NULL ? callbacks : &none,
+        .timing = {.start = weft_i_clock_seconds()},
+    };
+    s.notes = (weft_note_sink){.line = s.callbacks->note, .user = s.callbacks->user};
+    WEFT_TRY_GOTO(st, weft_i_train_session_open(&s, ctx_options), out);
+    WEFT_TRY_GOTO(st, weft_i_train_session_take(&s), out);
+    WEFT_TRY_GOTO(st, run_steps(&s), out);
+    note_end(&s, weft_i_env_resident_bytes());
+    st = weft_i_metrics_close(&s.metrics);
+    s.metrics.file.fd = -1;
+out:
+    weft_i_train_session_close(&s);
+    return st;
+}

@@ -1,0 +1,227 @@
+/*
+ * From options to a trainer that is ready for its first step.
+ *
+ * Order: context; checkpoint (on resume); model; settings; data; comparison with the checkpoint; plan; memory; weights
+ * and state. Everything that can be refused is refused before memory is taken, and the files of the weights are unmapped
+ * before the first step.
+ */
+#include "train/train_session.h"
+
+#include "base/ctx.h"
+#include "base/env.h"
+#include "nn/layout_context.h"
+#include "train/layout_one_rank.h"
+#include "train/resume.h"
+#include "weft/options.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NOTE_BYTES 1024
+
+void weft_i_train_note(const weft_train_session *s, const char *fmt, ...)
+{
+    char line[NOTE_BYTES];
+    if (s->notes.line == NULL)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    s->notes.line(s->notes.user, line);
+}
+
+/* ---- opening ---- */
+
+/* The checkpoint's model when there is one, else --model; on resume the two must be the same. */
+static weft_status open_model(weft_train_session *s)
+{
+    const weft_train_options *o = s->options;
+    const char *dtype = o->layout.dtype != NULL ? o->layout.dtype : "";
+    WEFT_TRY(weft_i_resume_find(s->ctx->alloc, o->out, o->resume, s->resume_dir));
+    if (s->resume_dir[0] == '\0')
+        return weft_i_source_open(&s->source, s->ctx, o->model, dtype);
+    WEFT_TRY(weft_i_trainer_state_read(&s->saved, s->ctx->alloc, s->resume_dir));
+    if (dtype[0] == '\0')
+        dtype = weft_i_trainer_state_text(&s->saved, "dtype");
+    WEFT_TRY(weft_i_source_open(&s->source, s->ctx, s->resume_dir, dtype));
+    weft_hf_config given;
+    WEFT_TRY(weft_i_hf_config_read(&given, s->ctx->alloc, o->model));
+    const weft_status st =
+        weft_i_resume_compare_config(&s->source.hf.config, &given.config, s->resume_dir);
+    weft_i_hf_config_fini(&given, s->ctx->alloc);
+    return st;
+}
+
+/* What is held out: data of its own, or the end of the stream; *n_held tokens of it. */
+static weft_status open_evaluation(weft_train_session *s, int64_t *n_held)
+{
+    const weft_train_options *o = s->options;
+    const int64_t n_tokens = weft_i_dataset_tokens(s->data);
+    *n_held = 0;
+    if (!s->settings.is_evaluating)
+        return WEFT_OK;
+    if (o->n_eval_data > 0) {
+        WEFT_TRY(weft_i_dataset_open(&s->eval_data, s->ctx->alloc, o->eval_data, o->n_eval_data,
+                                     s->tokenizer, s->source.hf.config.vocab_size));
+        s->job.data = s->eval_data;
+        s->job.first = 0;
+        s->job.n_tokens = weft_i_dataset_tokens(s->eval_data);
+    } else {
+        *n_held = (int64_t)((double)n_tokens * o->eval_fraction);
+        s->job.data = s->data;
+        s->job.first = n_tokens - *n_held;
+        s->job.n_tokens = *n_held;
+    }
+    if (s->job.n_tokens < 2)
+        WEFT_FAIL(WEFT_STATUS_FORMAT,
+                  "%s: %lld tokens are held out for evaluation, need at least 2; give more data, a "
+                  "larger --eval-fraction, or --eval-interval 0",
+                  weft_i_dataset_first_path(s->job.data), (long long)s->job.n_tokens);
+    if (s->settings.eval_tokens > 0)
+        s->job.n_tokens = WEFT_MIN(s->job.n_tokens, s->settings.eval_tokens + 1);
+    s->job.seq_length = WEFT_MIN(s->settings.seq_length, s->job.n_tokens - 1);
+    s->job.n_seqs = WEFT_MIN(s->settings.micro_batch, (s->job.n_tokens - 1) / s->job.seq_length);
+    return WEFT_OK;
+}
+
+static weft_status open_data(weft_train_session *s)
+{
+    const weft_train_options *o = s->options;
+    int64_t n_held = 0;
+    WEFT_TRY(weft_i_tokenizer_open(&s->tokenizer, s->ctx->alloc, o->tokenizer));
+    WEFT_TRY(weft_i_dataset_open(&s->data, s->ctx->alloc, o->data, o->n_data, s->tokenizer,
+                                 s->source.hf.config.vocab_size));
+    WEFT_TRY(open_evaluation(s, &n_held));
+    return weft_i_sampler_init(&s->sampler, s->data, 0, weft_i_dataset_tokens(s->data) - n_held,
+                               s->settings.seq_length, s->settings.seed, s->settings.is_shuffled);
+}
+
+static weft_status open_state(weft_train_session *s)
+{
+    WEFT_TRY(weft_i_trainer_state_settings(&s->state.settings, &s->settings, s->source.dtype));
+    WEFT_TRY(weft_i_trainer_state_data(&s->state.data, s->options, &s->sampler));
+    if (s->resume_dir[0] == '\0')
+        return WEFT_OK;
+    WEFT_TRY(weft_i_trainer_state_compare(&s->saved, &s->state, s->resume_dir, &s->notes));
+    if (s->saved.step > s->settings.train_steps)
+        WEFT_FAIL(WEFT_STATUS_MISMATCH,
+                  "%s is at step %lld, beyond train_steps %lld (the length of the whole run)",
+                  s->resume_dir, (long long)s->saved.step, (long long)s->settings.train_steps);
+    s->state.step = s->saved.step;
+    s->state.total_tokens = s->saved.total_tokens;
+    s->state.next_sample = s->saved.next_sample;
+    return WEFT_OK;
+}
+
+weft_status weft_i_train_session_open(weft_train_session *s, const weft_ctx_options *ctx_options)
+{
+    s->metrics.file.fd = -1;
+    WEFT_TRY(weft_options_check(WEFT_COMMAND_TRAIN, s->options));
+    WEFT_TRY(weft_i_layout_check_one_rank(&s->options->layout));
+    WEFT_TRY(weft_i_layout_context(&s->ctx, &s->options->layout, ctx_options));
+    WEFT_TRY(open_model(s));
+    WEFT_TRY(weft_i_train_settings_make(&s->settings, s->options, &s->source.hf.config));
+    WEFT_TRY(weft_i_layout_check_positions(s->ctx, &s->source.hf.config, "seq_length",
+                                           s->settings.seq_length));
+    WEFT_TRY(open_data(s));
+    return open_state(s);
+}
+
+/* ---- saying what there is ---- */
+
+static void note_model(const weft_train_session *s)
+{
+    char all[32], trained[32], tokens[32], windows[32], held[32];
+    const weft_config *c = &s->source.hf.config;
+    weft_i_train_note(s, "model: %s, %s parameters, %s trained, %s, %s backend, %d threads",
+                      c->family == WEFT_FAMILY_GPT2 ? "gpt2" : "llama",
+                      weft_i_str_thousands(s->plan.n_elems, all, sizeof(all)),
+                      weft_i_str_thousands(s->plan.n_trained_elems, trained, sizeof(trained)),
+                      s->source.dtype == WEFT_DTYPE_BF16 ? "bf16" : "fp32",
+                      s->ctx->backend->ops->name, weft_i_pool_threads(s->ctx->pool));
+    weft_i_train_note(
+        s, "data: %s tokens, %s sequences of %lld; %s tokens held out for evaluation",
+        weft_i_str_thousands(weft_i_dataset_tokens(s->data), tokens, sizeof(tokens)),
+        weft_i_str_thousands(s->sampler.n_windows, windows, sizeof(windows)),
+        (long long)s->settings.seq_length,
+        weft_i_str_thousands(s->job.data != NULL ? s->job.n_tokens : 0, held, sizeof(held)));
+    weft_i_train_note(s,
+                      "step: %lld sequences in micro-batches of %lld, %.3f GFLOP; steps %lld to "
+                      "%lld",
+                      (long long)s->settings.global_batch, (long long)s->settings.micro_batch,
+                      s->plan.step_flops / 1e9, (long long)s->state.step + 1,
+                      (long long)s->settings.train_steps);
+    if (s->resume_dir[0] != '\0')
+        weft_i_train_note(s, "resume: from %s, after step %lld", s->resume_dir,
+                          (long long)s->state.step);
+}
+
+static void note_memory(const weft_train_session *s)
+{
+    size_t taken[WEFT_MEM_COUNT];
+    if (s->notes.line == NULL)
+        return;
+    for (int i = 0; i < WEFT_MEM_COUNT; i++) {
+        weft_alloc_count count;
+        weft_i_alloc_counts(s->ctx->alloc, (weft_mem)i, &count);
+        taken[i] = count.peak_bytes;
+    }
+    weft_i_train_plan_print(&s->plan, taken, s->notes.line, s->notes.user);
+}
+
+/* ---- taking ---- */
+
+static weft_status take_trainer(weft_train_session *s)
+{
+    WEFT_TRY(weft_i_trainer_create(&s->trainer, s->ctx, &s->source, &s->settings,
+                                   s->plan.workspace_bytes));
+    if (s->resume_dir[0] != '\0')
+        WEFT_TRY(weft_i_checkpoint_read(s->trainer, &s->source, s->resume_dir));
+    weft_i_source_unmap(&s->source);
+    WEFT_TRY(weft_i_batch_reader_init(&s->reader, s->ctx->alloc, &s->sampler,
+                                      s->settings.global_batch, s->settings.seq_length));
+    if (s->job.data != NULL)
+        WEFT_TRY(weft_i_evaluator_create(&s->evaluator, s->ctx, &s->job));
+    return WEFT_OK;
+}
+
+static weft_status open_out(weft_train_session *s)
+{
+    char path[WEFT_PATH_MAX];
+    WEFT_TRY(weft_i_dir_make(s->options->out));
+    WEFT_TRY(weft_i_path_join(path, s->options->out, "metrics.jsonl"));
+    return weft_i_metrics_open(&s->metrics, path, s->state.step);
+}
+
+weft_status weft_i_train_session_take(weft_train_session *s)
+{
+    const uint64_t limit = (uint64_t)(s->options->memory_limit_mb * 1e6);
+    WEFT_TRY(weft_i_train_plan_make(&s->plan, s->ctx, &s->source, &s->settings,
+                                    s->job.data != NULL ? &s->job : NULL));
+    note_model(s);
+    WEFT_TRY(weft_i_train_plan_check(&s->plan, limit));
+    s->base_bytes = weft_i_env_resident_bytes();
+    WEFT_TRY(take_trainer(s));
+    WEFT_TRY(open_out(s));
+    note_memory(s);
+    return WEFT_OK;
+}
+
+void weft_i_train_session_close(weft_train_session *s)
+{
+    if (s->ctx == NULL)
+        return;
+    (void)weft_i_metrics_close(&s->metrics);
+    weft_i_evaluator_destroy(s->evaluator);
+    weft_i_batch_reader_fini(&s->reader);
+    weft_i_trainer_destroy(s->trainer);
+    weft_i_trainer_state_fini(&s->state);
+    weft_i_dataset_close(s->eval_data);
+    weft_i_dataset_close(s->data);
+    weft_i_tokenizer_close(s->tokenizer);
+    weft_i_source_close(&s->source, s->ctx);
+    weft_i_trainer_state_fini(&s->saved);
+    weft_ctx_destroy(s->ctx);
+}
