@@ -107,7 +107,7 @@ static const weft_option tokenize_options[] = {
      .help = "Put the end-of-text id after each text."},
     {"decode", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(K, decode),
      .help = "Turn token files into the bytes their ids stand for."},
-    {"show", WEFT_OPTION_INT, WEFT_AT_INT(K, show), .fallback = "0", .high = 1048576,
+    {"show", WEFT_OPTION_INT, WEFT_AT_INT(K, show), .fallback = "0", .high = 1024,
      .help = "Also print the first N ids."},
 };
 

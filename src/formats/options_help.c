@@ -54,11 +54,24 @@ static void add_word(wrap *w, const char *word, size_t n)
     w->has_word = true;
 }
 
+/* The tables write commands as manual pages do; help writes them as they are typed: weft-eval(1) as "weft eval". */
+static void add_command(wrap *w, const char *word, size_t n)
+{
+    char text[LINE_BYTES];
+    const size_t n_name = strcspn(word, "(") - 5;
+    (void)snprintf(text, sizeof(text), "`weft %.*s`%.*s", (int)n_name, word + 5,
+                   (int)(n - n_name - 8), word + n_name + 8);
+    add_word(w, text, strlen(text));
+}
+
 static void add_words(wrap *w, const char *text)
 {
     while (*text != '\0') {
         const size_t n = strcspn(text, " ");
-        if (n > 0)
+        const char *section = strstr(text, "(1)");
+        if (strncmp(text, "weft-", 5) == 0 && section != NULL && section < text + n)
+            add_command(w, text, n);
+        else if (n > 0)
             add_word(w, text, n);
         text += n + (text[n] == ' ');
     }
@@ -81,8 +94,9 @@ static void usage(wrap *w, const weft_option_spec *spec)
 {
     char text[LINE_BYTES];
     (void)snprintf(text, sizeof(text), "Usage: weft %s", spec->name);
-    w->indent = strlen(text) + 1;
+    w->indent = 0;
     add_words(w, text);
+    w->indent = strlen(text) + 1;
     if (spec->takes_run_file)
         add_words(w, "[RUN.json]");
     size_t base = 0;
@@ -152,7 +166,8 @@ void weft_options_help(weft_command command, int columns, weft_line_fn *line, vo
     }
     for (size_t g = 0; g < spec->n_groups; g++) {
         blank(&w);
-        (void)snprintf(title, sizeof(title), "%s (defaults in brackets):", spec->groups[g].title);
+        (void)snprintf(title, sizeof(title),
+                       g == 0 ? "%s ([x]: the default is x):" : "%s:", spec->groups[g].title);
         paragraph(&w, 0, title);
         for (size_t i = 0; i < spec->groups[g].n_options; i++)
             option_text(&w, &spec->groups[g].options[i]);

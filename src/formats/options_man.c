@@ -74,7 +74,7 @@ static void sentences(page *p, const char *text)
             add(p, " ");
         for (size_t i = 0; i < n; i++)
             add_escaped(p, text[i]);
-        if (p->n > 70 || (n > 1 && (text[n - 1] == '.' || text[n - 1] == '?') && text[n] == ' '))
+        if (p->n > 62 || (n > 1 && (text[n - 1] == '.' || text[n - 1] == '?') && text[n] == ' '))
             flush(p);
         text += n + (text[n] == ' ');
     }
@@ -274,19 +274,34 @@ static void main_page(page *p)
     examples(p, lines);
 }
 
+/* The command whose name comes after `last` in the alphabet; COUNT behind the end. */
+static weft_command next_by_name(const char *last)
+{
+    weft_command best = WEFT_COMMAND_COUNT;
+    for (int c = 0; c < WEFT_COMMAND_COUNT; c++) {
+        const char *name = weft_command_name((weft_command)c);
+        const bool is_first =
+            best == WEFT_COMMAND_COUNT || strcmp(name, weft_command_name(best)) < 0;
+        if (strcmp(name, last) > 0 && is_first)
+            best = (weft_command)c;
+    }
+    return best;
+}
+
 static void see_also(page *p, weft_command command)
 {
-    char line[LINE_BYTES];
     put(p, ".Sh SEE ALSO");
-    if (command != WEFT_COMMAND_COUNT)
+    if (command != WEFT_COMMAND_COUNT) {
         put(p, ".Xr weft 1");
-    if (command == WEFT_COMMAND_COUNT) {
-        for (int c = 0; c < WEFT_COMMAND_COUNT; c++) {
-            (void)snprintf(line, sizeof(line), ".Xr weft-%s 1%s",
-                           weft_command_name((weft_command)c),
-                           c + 1 < WEFT_COMMAND_COUNT ? " ," : "");
-            put(p, line);
-        }
+        return;
+    }
+    weft_command next;
+    for (weft_command c = next_by_name(""); c != WEFT_COMMAND_COUNT; c = next) {
+        char line[LINE_BYTES];
+        next = next_by_name(weft_command_name(c));
+        (void)snprintf(line, sizeof(line), ".Xr weft-%s 1%s", weft_command_name(c),
+                       next == WEFT_COMMAND_COUNT ? "" : " ,");
+        put(p, line);
     }
 }
 
