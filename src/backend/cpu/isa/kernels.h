@@ -14,10 +14,15 @@
 
 #include "weft/ext/backend.h"
 
-/** One tile row of attention's work: pointers of one (sequence, head) and the shape they share. */
+/** Queries of one call of attention_forward, at most. */
+#define WEFT_ATTENTION_QUERIES 64
+
+/**
+ * A part of attention: forward, queries [first_query, first_query + n_queries) of one head; backward, all queries of the
+ * heads that read one key head (`head`).
+ */
 typedef struct weft_attn_task {
     const weft_attention_shape *shape;
-    weft_dtype dtype;
     int64_t seq;
     int64_t head;
     int64_t first_query;
@@ -54,8 +59,9 @@ typedef struct weft_cpu_kernels {
 #define WEFT_CPU_FIELD(name, params) void(*name) params;
     WEFT_CPU_KERNELS(WEFT_CPU_FIELD)
 #undef WEFT_CPU_FIELD
-    /** Floats of scratch per worker that attention_forward and _backward need. */
-    size_t (*attention_scratch)(const weft_attention_shape *s, bool is_backward);
+    /** Floats of scratch of one call. */
+    size_t (*attention_forward_scratch)(const weft_attention_shape *s);
+    size_t (*attention_backward_scratch)(const weft_attention_shape *s);
 } weft_cpu_kernels;
 
 extern const weft_cpu_kernels weft_i_cpu_kernels_isa0;
@@ -70,7 +76,8 @@ extern const weft_cpu_kernels weft_i_cpu_kernels_isa4;
 #define WEFT_CPU_PROTOTYPE(name, params) void WEFT_ISA_NAME(name) params;
 WEFT_CPU_KERNELS(WEFT_CPU_PROTOTYPE)
 #undef WEFT_CPU_PROTOTYPE
-size_t WEFT_ISA_NAME(attention_scratch)(const weft_attention_shape *s, bool is_backward);
+size_t WEFT_ISA_NAME(attention_forward_scratch)(const weft_attention_shape *s);
+size_t WEFT_ISA_NAME(attention_backward_scratch)(const weft_attention_shape *s);
 #endif
 
 #endif

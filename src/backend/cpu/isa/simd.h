@@ -97,6 +97,24 @@ static WEFT_ALWAYS_INLINE float exp_f32(float x)
     return x > high ? float_of_bits(0x7f800000u) : z;
 }
 
+/** exp of a number that is not positive (or -inf): the same without the upper end. */
+static WEFT_ALWAYS_INLINE float exp_down_f32(float x)
+{
+    const float low = -87.33654f;
+    const float c = x < low ? low : x;
+    const float shifted = weft_fma(c, 1.44269504f, 12582912.0f);
+    const float n = shifted - 12582912.0f;
+    float r = weft_fma(n, -0x1.62e4p-1f, c);
+    r = weft_fma(n, -1.42860682e-6f, r);
+    float p = weft_fma(0x1.6d7538p-10f, r, 0x1.120b68p-7f);
+    p = weft_fma(p, r, 0x1.5554b8p-5f);
+    p = weft_fma(p, r, 0x1.5554dcp-3f);
+    p = weft_fma(p, r, 0.5f);
+    p = weft_fma(p * r, r, r) + 1.0f;
+    const float y = float_of_bits((bits_of_float(shifted) << 23) + bits_of_float(p));
+    return x < low ? 0.0f : y;
+}
+
 static WEFT_ALWAYS_INLINE float sigmoid_f32(float x)
 {
     return 1.0f / (1.0f + exp_f32(-x));

@@ -1,127 +1,266 @@
-/* Causal attention, row by row. */
+/**
+ * Causal attention forward: tiles of 64 queries x 64 keys with a running maximum (Dao et al. 2022, arXiv:2205.14135,
+ * algorithm 1; 2023, arXiv:2307.08691), and row by row for a few queries (decoding).
+ *
+ * A tile's scores are kept transposed, S^T = K Q^T, one query a lane: maxima, sums and rescaling over keys are then
+ * vector operations, K and V are read as they lie, and only Q and the result are transposed, once a tile. All in fp32.
+ */
 #include "backend/cpu/isa/kernels.h"
 
-#include <math.h>
+#include "backend/cpu/isa/simd_attention.h"
 
-#include "backend/cpu/isa/simd.h"
-#include "backend/cpu/isa/simd_dropout.h"
+/* Below this many queries the tile would be mostly padding. */
+enum { FEW_QUERIES = 8 };
 
-size_t WEFT_ISA_NAME(attention_scratch)(const weft_attention_shape *s, bool is_backward)
+typedef struct forward_scratch {
+    float *rows;  /* [QUERIES, padded D]: queries, then the result */
+    float *q;     /* [D, QUERIES] */
+    float *out;   /* [D, QUERIES] */
+    float *key;   /* [KEYS, padded D], bf16 only */
+    float *value; /* the same */
+    float *score; /* [KEYS, QUERIES] */
+    float *keep;  /* the same: dropout */
+    float largest[QUERIES], sum[QUERIES];
+} forward_scratch;
+
+size_t WEFT_ISA_NAME(attention_forward_scratch)(const weft_attention_shape *s)
 {
-    const int64_t t = s->kv_tokens + 16, d = s->head_dim;
-    return (size_t)(is_backward ? 3 * t + d + 2 * t * d : 2 * t + d);
+    if (s->q_tokens < FEW_QUERIES)
+        return (size_t)(padded(s->kv_tokens) + 2 * padded(s->head_dim));
+    return (size_t)(QUERIES * (5 * padded(s->head_dim) + 2 * KEYS));
 }
 
-static float dot_of(const void *a, const void *b, int64_t n, bool is_bf16)
+static void lay_out(forward_scratch *w, float *scratch, int64_t head_dim)
+{
+    const int64_t n = QUERIES * padded(head_dim);
+    w->rows = scratch;
+    w->q = w->rows + n;
+    w->out = w->q + n;
+    w->key = w->out + n;
+    w->value = w->key + n;
+    w->score = w->value + n;
+    w->keep = w->score + KEYS * QUERIES;
+}
+
+/** Scores to weights exp(scale * s - max), the running maximum and sum, and what was summed before brought to the new maximum. */
+static void softmax_tile(forward_scratch *w, int64_t n_keys, float scale, int64_t head_dim)
+{
+    float shift[QUERIES], shrink[QUERIES], sum[QUERIES];
+    float *const score = w->score;
+    for (int64_t i = 0; i < QUERIES; i++)
+        shift[i] = w->largest[i];
+    for (int64_t j = 0; j < n_keys; j++) {
+        WEFT_SIMD
+        for (int64_t i = 0; i < QUERIES; i++) {
+            const float x = scale * score[j * QUERIES + i];
+            shift[i] = x > shift[i] ? x : shift[i];
+        }
+    }
+    for (int64_t i = 0; i < QUERIES; i++) {
+        const float largest = shift[i];
+        shift[i] =
+            largest < -3e38f ? 0.0f : largest; /* no key seen yet: any finite shift gives zeros */
+        shrink[i] = exp_down_f32(w->largest[i] - shift[i]);
+        w->largest[i] = largest;
+        sum[i] = w->sum[i] * shrink[i];
+    }
+    for (int64_t j = 0; j < n_keys; j++) {
+        WEFT_SIMD
+        for (int64_t i = 0; i < QUERIES; i++) {
+            const float p = exp_down_f32(weft_fma(scale, score[j * QUERIES + i], -shift[i]));
+            sum[i] += p;
+            score[j * QUERIES + i] = p;
+        }
+    }
+    for (int64_t i = 0; i < QUERIES; i++)
+        w->sum[i] = sum[i];
+    for (int64_t d = 0; d < head_dim; d++) {
+        WEFT_SIMD
+        for (int64_t i = 0; i < QUERIES; i++)
+            w->out[d * QUERIES + i] *= shrink[i];
+    }
+}
+
+static void drop_tile(float *score, const float *keep, int64_t n_keys)
+{
+    WEFT_SIMD
+    for (int64_t i = 0; i < n_keys * QUERIES; i++)
+        score[i] *= keep[i];
+}
+
+/** Rows [row, row + n) of one head as the A of a product: in place for F32, converted for BF16. */
+static tile_a
+rows_of(weft_view x, int64_t row, int64_t col, int64_t n, int64_t head_dim, float *copy)
+{
+    if (x.dtype == WEFT_DTYPE_F32) {
+        const tile_a direct = {at(x, row, col), x.ld, 1};
+        return direct;
+    }
+    tile_load(copy, x, row, col, n, head_dim);
+    const tile_a converted = {copy, padded(head_dim), 1};
+    return converted;
+}
+
+static void
+finish_tile(const weft_attention_forward_args *a, const weft_attn_task *t, forward_scratch *w)
+{
+    const weft_attention_shape *const s = t->shape;
+    const int64_t d = s->head_dim, row = t->seq * s->q_tokens + t->first_query;
+    for (int64_t i = 0; i < QUERIES; i++)
+        w->sum[i] = w->sum[i] > 0.0f ? w->sum[i] : 1.0f;
+    for (int64_t c = 0; c < d; c++)
+        for (int64_t i = 0; i < QUERIES; i++)
+            w->out[c * QUERIES + i] /= w->sum[i];
+    tile_transpose(w->rows, padded(d), w->out, QUERIES, d, QUERIES);
+    tile_store(a->out, row, t->head * d, w->rows, t->n_queries, d);
+    if (a->lse.data == NULL)
+        return;
+    float *const lse = at(a->lse, t->seq * s->n_heads + t->head, t->first_query);
+    for (int64_t i = 0; i < t->n_queries; i++)
+        lse[i] = w->largest[i] + logf(w->sum[i]);
+}
+
+static void
+forward_tile(const weft_attention_forward_args *a, const weft_attn_task *t, float *scratch)
+{
+    const weft_attention_shape *const s = t->shape;
+    const int64_t d = s->head_dim, kv_col = s->kv_of_head[t->head] * d,
+                  kv_row = t->seq * s->kv_tokens;
+    const int64_t first = (s->q_offset == NULL ? 0 : s->q_offset[t->seq]) + t->first_query;
+    const int64_t exist = s->kv_length == NULL ? s->kv_tokens : s->kv_length[t->seq];
+    const int64_t n_keys = WEFT_MIN(first + t->n_queries, exist);
+    const int64_t row = t->seq * s->q_tokens + t->first_query;
+    forward_scratch w;
+    mask_rows m;
+    lay_out(&w, scratch, d);
+    memset(w.q, 0, (size_t)(2 * QUERIES * padded(d)) * sizeof(float)); /* q's padding and out */
+    tile_load(w.rows, a->q, row, t->head * d, t->n_queries, d);
+    tile_transpose(w.q, QUERIES, w.rows, padded(d), t->n_queries, d);
+    for (int64_t i = 0; i < QUERIES; i++) {
+        w.largest[i] = -INFINITY;
+        w.sum[i] = 0.0f;
+    }
+    if (s->dropout.p > 0.0f)
+        mask_rows_of(&m, &s->dropout, row, t->n_queries);
+    for (int64_t j = 0; j < n_keys; j += KEYS) {
+        const int64_t n = WEFT_MIN(n_keys - j, (int64_t)KEYS);
+        const tile_a k = rows_of(a->k, kv_row + j, kv_col, n, d, w.key);
+        const tile_a v = rows_of(a->v, kv_row + j, kv_col, n, d, w.value);
+        const tile_a v_transposed = {v.a, v.col, v.row};
+        const tile_shape scores = {n, QUERIES, d, QUERIES, QUERIES, false};
+        const tile_shape outs = {d, QUERIES, n, QUERIES, QUERIES, true};
+        tile_product(w.score, &k, w.q, &scores);
+        mask_scores(w.score, n, first - j);
+        softmax_tile(&w, n, s->scale, d);
+        if (s->dropout.p > 0.0f) {
+            mask_tile(w.keep, &m, &s->dropout, t->head, j, n);
+            drop_tile(w.score, w.keep, n);
+        }
+        tile_product(w.out, &v_transposed, w.score, &outs);
+    }
+    finish_tile(a, t, &w);
+}
+
+/* ---- a few queries: a row at a time, memory is what it waits for --------------------------------------------- */
+
+static WEFT_ALWAYS_INLINE float dot_of(const float *q, const void *k, int64_t n, bool is_bf16)
 {
     float s = 0.0f;
     WEFT_SIMD_SUM(s)
     for (int64_t i = 0; i < n; i++)
-        s += load(a, i, is_bf16) * load(b, i, is_bf16);
+        s = weft_fma(q[i], load(k, i, is_bf16), s);
     return s;
 }
 
-static void add_scaled(float *y, const void *x, float f, int64_t n, bool is_bf16)
+static WEFT_ALWAYS_INLINE void
+add_rows(float *out, const float *p, const void *v, int64_t ld, int64_t n, int64_t d, bool is_bf16)
 {
-    WEFT_SIMD
-    for (int64_t i = 0; i < n; i++)
-        y[i] += f * load(x, i, is_bf16);
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4) {
+        const float p0 = p[j], p1 = p[j + 1], p2 = p[j + 2], p3 = p[j + 3];
+        const int64_t r = j * ld;
+        WEFT_SIMD
+        for (int64_t c = 0; c < d; c++) {
+            float o = weft_fma(p0, load(v, r + c, is_bf16), out[c]);
+            o = weft_fma(p1, load(v, r + ld + c, is_bf16), o);
+            o = weft_fma(p2, load(v, r + 2 * ld + c, is_bf16), o);
+            out[c] = weft_fma(p3, load(v, r + 3 * ld + c, is_bf16), o);
+        }
+    }
+    for (; j < n; j++) {
+        const float p0 = p[j];
+        WEFT_SIMD
+        for (int64_t c = 0; c < d; c++)
+            out[c] = weft_fma(p0, load(v, j * ld + c, is_bf16), out[c]);
+    }
 }
 
-static void
-mask_row(float *keep, const weft_attention_shape *s, int64_t row, int64_t head, int64_t n)
+static void keep_row(float *p, const weft_attention_shape *s, int64_t row, int64_t head, int64_t n)
 {
-    for (int64_t j = 0; j < n; j++)
-        keep[j] = 1.0f;
-    for (int64_t j = 0; s->dropout.p > 0.0f && j < n; j += DROPOUT_CHUNK)
-        dropout_factors(keep + j, &s->dropout, row, (s->dropout.first_elem + head) * 65536 + j,
-                        WEFT_MIN(n - j, (int64_t)DROPOUT_CHUNK));
+    float keep[DROPOUT_CHUNK];
+    for (int64_t j = 0; j < n; j += DROPOUT_CHUNK) {
+        const int64_t m = WEFT_MIN(n - j, (int64_t)DROPOUT_CHUNK);
+        dropout_factors(keep, &s->dropout, row, (s->dropout.first_elem + head) * 65536 + j, m);
+        for (int64_t i = 0; i < m; i++)
+            p[j + i] *= keep[i];
+    }
+}
+
+static WEFT_ALWAYS_INLINE void forward_row(const weft_attention_forward_args *a,
+                                           const weft_attn_task *t,
+                                           int64_t query,
+                                           float *scratch,
+                                           bool is_bf16)
+{
+    const weft_attention_shape *const s = t->shape;
+    const int64_t d = s->head_dim, kv_col = s->kv_of_head[t->head] * d,
+                  kv_row = t->seq * s->kv_tokens;
+    const int64_t seen = (s->q_offset == NULL ? 0 : s->q_offset[t->seq]) + query + 1;
+    const int64_t n = WEFT_MIN(seen, s->kv_length == NULL ? s->kv_tokens : s->kv_length[t->seq]);
+    const int64_t row = t->seq * s->q_tokens + query;
+    float *const p = scratch, *const q = p + padded(s->kv_tokens), *const out = q + padded(d);
+    for (int64_t c = 0; c < d; c++) {
+        q[c] = load(at(a->q, row, t->head * d), c, is_bf16) * s->scale;
+        out[c] = 0.0f;
+    }
+    float largest = -INFINITY, sum = 0.0f;
+    const void *const k = at(a->k, kv_row, kv_col);
+    for (int64_t j = 0; j < n; j++) {
+        p[j] = dot_of(q,
+                      is_bf16 ? (const void *)((const uint16_t *)k + j * a->k.ld)
+                              : (const void *)((const float *)k + j * a->k.ld),
+                      d, is_bf16);
+        largest = WEFT_MAX(largest, p[j]);
+    }
+    WEFT_SIMD_SUM(sum)
+    for (int64_t j = 0; j < n; j++) {
+        p[j] = exp_down_f32(p[j] - largest);
+        sum += p[j];
+    }
+    if (s->dropout.p > 0.0f)
+        keep_row(p, s, row, t->head, n);
+    add_rows(out, p, at(a->v, kv_row, kv_col), a->v.ld, n, d, is_bf16);
+    const float inverse = n > 0 ? 1.0f / sum : 0.0f;
+    void *const to = at(a->out, row, t->head * d);
+    for (int64_t c = 0; c < d; c++)
+        store(to, c, out[c] * inverse, is_bf16);
+    if (a->lse.data != NULL)
+        *(float *)at(a->lse, t->seq * s->n_heads + t->head, query) =
+            n > 0 ? largest + logf(sum) : -INFINITY;
 }
 
 void WEFT_ISA_NAME(attention_forward)(const weft_attention_forward_args *a,
                                       const weft_attn_task *t,
                                       float *scratch)
 {
-    const weft_attention_shape *const s = t->shape;
-    const bool is_bf16 = t->dtype == WEFT_DTYPE_BF16;
-    const int64_t d = s->head_dim, kv = s->kv_of_head[t->head] * d, kv_row = t->seq * s->kv_tokens;
-    const int64_t exist = s->kv_length == NULL ? s->kv_tokens : s->kv_length[t->seq];
-    const int64_t offset = s->q_offset == NULL ? 0 : s->q_offset[t->seq];
-    float *const p = scratch, *const keep = p + s->kv_tokens + 16,
-                 *const o = keep + s->kv_tokens + 16;
+    if (t->shape->q_tokens >= FEW_QUERIES) {
+        forward_tile(a, t, scratch);
+        return;
+    }
     for (int64_t i = t->first_query; i < t->first_query + t->n_queries; i++) {
-        const int64_t row = t->seq * s->q_tokens + i,
-                      n = WEFT_MAX(WEFT_MIN(offset + i + 1, exist), (int64_t)0);
-        const void *const q = at(a->q, row, t->head * d);
-        float largest = -INFINITY, sum = 0.0f;
-        for (int64_t j = 0; j < n; j++) {
-            p[j] = s->scale * dot_of(q, at(a->k, kv_row + j, kv), d, is_bf16);
-            largest = WEFT_MAX(largest, p[j]);
-        }
-        mask_row(keep, s, row, t->head, n);
-        memset(o, 0, (size_t)d * sizeof(float));
-        for (int64_t j = 0; j < n; j++) {
-            const float e = exp_f32(p[j] - largest);
-            sum += e;
-            add_scaled(o, at(a->v, kv_row + j, kv), e * keep[j], d, is_bf16);
-        }
-        for (int64_t c = 0; c < d; c++)
-            store(at(a->out, row, t->head * d), c, n == 0 ? 0.0f : o[c] / sum, is_bf16);
-        if (a->lse.data != NULL)
-            *((float *)at(a->lse, t->seq * s->n_heads + t->head, i)) =
-                n == 0 ? -INFINITY : largest + logf(sum);
-    }
-}
-
-static void backward_head(const weft_attention_backward_args *a,
-                          const weft_attn_task *t,
-                          int64_t head,
-                          float *scratch)
-{
-    const weft_attention_shape *const s = t->shape;
-    const bool is_bf16 = t->dtype == WEFT_DTYPE_BF16;
-    const int64_t d = s->head_dim, kv = t->head * d, kv_row = t->seq * s->kv_tokens,
-                  n_kv = s->kv_tokens;
-    float *const keep = scratch, *const dq = keep + n_kv + 16, *const dk = dq + d,
-                 *const dv = dk + n_kv * d;
-    for (int64_t i = 0; i < s->q_tokens; i++) {
-        const int64_t row = t->seq * s->q_tokens + i, n = WEFT_MIN(i + 1, n_kv);
-        const void *const q = at(a->q, row, head * d), *const dout = at(a->dout, row, head * d);
-        const float delta = dot_of(dout, at(a->out, row, head * d), d, is_bf16);
-        const float lse = *(float *)at(a->lse, t->seq * s->n_heads + head, i);
-        memset(dq, 0, (size_t)d * sizeof(float));
-        mask_row(keep, s, row, head, n);
-        for (int64_t j = 0; j < n; j++) {
-            const void *const k = at(a->k, kv_row + j, kv), *const v = at(a->v, kv_row + j, kv);
-            const float p = exp_f32(s->scale * dot_of(q, k, d, is_bf16) - lse);
-            const float dp = keep[j] * dot_of(dout, v, d, is_bf16);
-            const float ds = p * (dp - delta) * s->scale;
-            add_scaled(dq, k, ds, d, is_bf16);
-            add_scaled(dk + j * d, q, ds, d, is_bf16);
-            add_scaled(dv + j * d, dout, p * keep[j], d, is_bf16);
-        }
-        for (int64_t c = 0; c < d; c++)
-            store(at(a->dq, row, head * d), c, dq[c], is_bf16);
-    }
-}
-
-void WEFT_ISA_NAME(attention_backward)(const weft_attention_backward_args *a,
-                                       const weft_attn_task *t,
-                                       float *scratch)
-{
-    const weft_attention_shape *const s = t->shape;
-    const int64_t d = s->head_dim, n_kv = s->kv_tokens;
-    float *const dk = scratch + n_kv + 16 + d, *const dv = dk + n_kv * d;
-    memset(dk, 0, (size_t)(2 * n_kv * d) * sizeof(float));
-    for (int64_t h = 0; h < s->n_heads; h++)
-        if (s->kv_of_head[h] == t->head)
-            backward_head(a, t, h, scratch);
-    for (int64_t j = 0; j < n_kv; j++) {
-        for (int64_t c = 0; c < d; c++) {
-            store(at(a->dk, t->seq * n_kv + j, t->head * d), c, dk[j * d + c],
-                  t->dtype == WEFT_DTYPE_BF16);
-            store(at(a->dv, t->seq * n_kv + j, t->head * d), c, dv[j * d + c],
-                  t->dtype == WEFT_DTYPE_BF16);
-        }
+        if (a->q.dtype == WEFT_DTYPE_BF16)
+            forward_row(a, t, i, scratch, true);
+        else
+            forward_row(a, t, i, scratch, false);
     }
 }

@@ -86,6 +86,6 @@ void WEFT_ISA_NAME(sgd)(const weft_sgd_args *a, int64_t first, int64_t n)
     }
     if (has_master)
         WEFT_ISA_NAME(convert)
-        ((char *)a->x.data + (size_t)first * (a->x.dtype == WEFT_DTYPE_BF16 ? 2u : 4u), a->x.dtype,
-         p, WEFT_DTYPE_F32, n);
+    ((char *)a->x.data + (size_t)first * (a->x.dtype == WEFT_DTYPE_BF16 ? 2u : 4u), a->x.dtype, p,
+     WEFT_DTYPE_F32, n);
 }

@@ -1,0 +1,69 @@
+/* What the forward and the backward kernels of attention share: tile sizes, masks. */
+#ifndef WEFT_BACKEND_CPU_ISA_SIMD_ATTENTION_H
+#define WEFT_BACKEND_CPU_ISA_SIMD_ATTENTION_H
+
+#include <math.h>
+
+#include "backend/cpu/isa/kernels.h"
+#include "backend/cpu/isa/simd_dropout.h"
+#include "backend/cpu/isa/simd_tile.h"
+
+enum { QUERIES = WEFT_ATTENTION_QUERIES, KEYS = 64 };
+
+/** Scores are kept transposed, [key][query]: reductions over keys are then sums of vectors. */
+typedef float score_tile[KEYS][QUERIES];
+
+/** Sets scores of keys a query must not see to -inf. `first`: index of tile query 0 minus that of tile key 0. */
+static inline void mask_scores(float *score, int64_t n_keys, int64_t first)
+{
+    for (int64_t j = WEFT_MAX(first + 1, (int64_t)0); j < n_keys; j++) {
+        const int64_t n = WEFT_MIN(j - first, (int64_t)QUERIES);
+        for (int64_t i = 0; i < n; i++)
+            score[j * QUERIES + i] = -INFINITY;
+    }
+}
+
+/** Where the rows of a tile of queries are, for the dropout mask. */
+typedef struct mask_rows {
+    uint32_t position[QUERIES], sample_low[QUERIES], sample_high[QUERIES];
+} mask_rows;
+
+static inline void mask_rows_of(mask_rows *m, const weft_dropout *d, int64_t row, int64_t n)
+{
+    for (int64_t i = 0; i < QUERIES; i++) {
+        const int64_t r = row + WEFT_MIN(i, n - 1);
+        const uint64_t sample = (uint64_t)((const int64_t *)d->sample.data)[r * d->sample.ld];
+        m->position[i] = (uint32_t)i32_at(d->position, r);
+        m->sample_low[i] = (uint32_t)(sample & 0xffffffffu);
+        m->sample_high[i] = (uint32_t)(sample >> 32) << 24 | d->site;
+    }
+}
+
+/** keep [KEYS][QUERIES] = 0 or 1 / (1 - p) for keys first_key .. of one head; first_key is a multiple of 4. */
+static inline void mask_tile(float *keep,
+                             const mask_rows *m,
+                             const weft_dropout *d,
+                             int64_t head,
+                             int64_t first_key,
+                             int64_t n_keys)
+{
+    const uint32_t threshold = weft_i_dropout_threshold(d->p);
+    const float kept = 1.0f / (1.0f - d->p);
+    const uint32_t first_quad = (uint32_t)(((d->first_elem + head) * 65536 + first_key) / 4);
+    const uint32_t key0 = d->key[0], key1 = d->key[1];
+    for (int64_t j = 0; j < n_keys; j += 4) {
+        float *const to = keep + j * QUERIES;
+        WEFT_SIMD
+        for (int64_t i = 0; i < QUERIES; i++) {
+            uint32_t c[4] = {first_quad + (uint32_t)(j / 4), m->position[i], m->sample_low[i],
+                             m->sample_high[i]};
+            philox(c, key0, key1);
+            to[i] = c[0] >= threshold ? kept : 0.0f;
+            to[QUERIES + i] = c[1] >= threshold ? kept : 0.0f;
+            to[2 * QUERIES + i] = c[2] >= threshold ? kept : 0.0f;
+            to[3 * QUERIES + i] = c[3] >= threshold ? kept : 0.0f;
+        }
+    }
+}
+
+#endif
