@@ -189,8 +189,10 @@ static weft_status first_copy(checker *c, const void *args)
 
 static weft_status first_gather_rows(checker *c, const void *args)
 {
+    static const operand result = {"dst", 0, TYPE_ANY, 'R', 'C', false};
     const weft_gather_rows_args *a = args;
     const char *op = weft_op_name(c->op);
+    WEFT_TRY(check_view(c, &result, &a->dst)); /* before its rows tell how long the array is */
     if (a->row == NULL && a->dst.rows > 0)
         WEFT_FAIL(WEFT_STATUS_ARG, "%s: the %" PRId64 " row numbers were not given", op,
                   a->dst.rows);
@@ -461,9 +463,7 @@ static const op_rule rules[WEFT_OP_COUNT] = {
                       VIEW(add, b, TYPE_FREE, 'R', 'C')}},
     [WEFT_OP_SCALE] = {NULL, {VIEW(scale, x, TYPE_ANY, 'R', 'C')}},
     [WEFT_OP_INIT_NORMAL] = {NULL, {VIEW(init_normal, x, TYPE_ANY, 'R', 'C')}},
-    [WEFT_OP_GATHER_ROWS] = {first_gather_rows,
-                             {VIEW(gather_rows, dst, TYPE_ANY, 'R', 'C'),
-                              VIEW(gather_rows, src, TYPE_ANY, 'S', 'C')}},
+    [WEFT_OP_GATHER_ROWS] = {first_gather_rows, {VIEW(gather_rows, src, TYPE_ANY, 'S', 'C')}},
     [WEFT_OP_SUM] = {first_sum, {VIEW(sum, x, TYPE_F32, 'R', 'C')}},
     [WEFT_OP_SUM_SQUARES] = {first_sum, {VIEW(sum, x, TYPE_F32, 'R', 'C')}},
     [WEFT_OP_FIND_NONFINITE] = {first_find_nonfinite,
