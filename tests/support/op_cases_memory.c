@@ -118,9 +118,9 @@ static void make_find_nonfinite(int index, op_bag *bag, op_case *out)
     if (where < 2 || s.rows == 0)
         return;
     if (where != 3)
-        op_set(&a->x, s.rows - 1, s.cols - 1, NAN);
+        op_set(&a->x, s.rows - 1, s.cols - 1, (double)NAN);
     if (where != 2)
-        op_set(&a->x, s.rows / 2, s.cols / 2, -INFINITY);
+        op_set(&a->x, s.rows / 2, s.cols / 2, -HUGE_VAL);
 }
 
 static void make_gemm(int index, op_bag *bag, op_case *out)
