@@ -28,7 +28,7 @@ static double decode(small_format f, uint16_t x)
     const int exponent = (x >> f.n_fraction) & ((1 << f.n_exponent) - 1);
     const double sign = (x & 0x8000) != 0 ? -1.0 : 1.0;
     if (exponent == (1 << f.n_exponent) - 1)
-        return fraction != 0 ? NAN : sign * INFINITY;
+        return fraction != 0 ? (double)NAN : sign * (double)INFINITY;
     if (exponent == 0)
         return sign * ldexp(fraction, 1 - bias(f) - f.n_fraction);
     return sign * ldexp((1 << f.n_fraction) + fraction, exponent - bias(f) - f.n_fraction);
@@ -43,7 +43,7 @@ static double round_to(small_format f, double x)
     const int least = 1 - bias(f) - f.n_fraction;
     const int quantum = exponent - 1 - f.n_fraction > least ? exponent - 1 - f.n_fraction : least;
     const double y = ldexp(rint(ldexp(x, -quantum)), quantum);
-    return fabs(y) >= ldexp(1.0, bias(f) + 1) ? copysign(INFINITY, x) : y;
+    return fabs(y) >= ldexp(1.0, bias(f) + 1) ? copysign((double)INFINITY, x) : y;
 }
 
 static void check_rounding(small_format f, uint16_t got, double x)
