@@ -8,25 +8,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "formats/layout_one_rank.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-static weft_status check_ranks(const weft_layout_options *l)
-{
-    const struct {
-        const char *name;
-        int64_t value;
-    } axis[] = {{"dp", l->dp}, {"tp", l->tp}, {"pp", l->pp}, {"ranks", l->ranks}};
-
-    for (size_t i = 0; i < WEFT_COUNT_OF(axis); i++) {
-        if (axis[i].value > 1)
-            WEFT_FAIL(WEFT_STATUS_LAYOUT,
-                      "%s %" PRId64 " asks for more than one rank; this weft runs one",
-                      axis[i].name, axis[i].value);
-    }
-    return WEFT_OK;
-}
 
 weft_status weft_i_layout_context(weft_ctx **out,
                                   const weft_layout_options *layout,
@@ -36,7 +21,7 @@ weft_status weft_i_layout_context(weft_ctx **out,
     const char *backend = layout->backend != NULL ? layout->backend : "cpu";
 
     *out = NULL;
-    WEFT_TRY(check_ranks(layout));
+    WEFT_TRY(weft_i_layout_check_one_rank(layout));
     if (strcmp(backend, "reference") == 0)
         o.backend = WEFT_BACKEND_REFERENCE;
     else if (strcmp(backend, "cpu") != 0)

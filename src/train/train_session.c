@@ -9,8 +9,8 @@
 
 #include "base/ctx.h"
 #include "base/env.h"
+#include "formats/layout_one_rank.h"
 #include "nn/layout_context.h"
-#include "train/layout_one_rank.h"
 #include "train/resume.h"
 #include "weft/options.h"
 

@@ -2,7 +2,7 @@
  * The check of a layout while weft runs on one rank only: an axis longer than 1, or more ranks, is refused by name
  * and never quietly run as one rank.
  */
-#include "train/layout_one_rank.h"
+#include "formats/layout_one_rank.h"
 
 #include "base/str.h"
 

@@ -1,6 +1,6 @@
 /* The layouts that one rank can take: all of them trivial. */
-#ifndef WEFT_TRAIN_LAYOUT_ONE_RANK_H
-#define WEFT_TRAIN_LAYOUT_ONE_RANK_H
+#ifndef WEFT_FORMATS_LAYOUT_ONE_RANK_H
+#define WEFT_FORMATS_LAYOUT_ONE_RANK_H
 
 #include "weft/train.h"
 

@@ -1,7 +1,7 @@
 /* One rank: what asks for more is refused by name, what has nothing to act on passes. */
 #include "scratch.h"
 
-#include "train/layout_one_rank.h"
+#include "formats/layout_one_rank.h"
 
 static weft_layout_options usual(void)
 {
@@ -10,7 +10,7 @@ static weft_layout_options usual(void)
     return o;
 }
 
-static void test_train_layout_one_rank__defaults_and_ones_pass(void **state)
+static void test_formats_layout_one_rank__defaults_and_ones_pass(void **state)
 {
     (void)state;
     weft_layout_options o = usual();
@@ -25,7 +25,7 @@ static void test_train_layout_one_rank__defaults_and_ones_pass(void **state)
     expect_ok(weft_i_layout_check_one_rank(&o));
 }
 
-static void test_train_layout_one_rank__more_ranks_are_refused_by_name(void **state)
+static void test_formats_layout_one_rank__more_ranks_are_refused_by_name(void **state)
 {
     (void)state;
     weft_layout_options o = usual();
@@ -53,7 +53,7 @@ static void test_train_layout_one_rank__more_ranks_are_refused_by_name(void **st
     expect_failure(weft_i_layout_check_one_rank(&o), WEFT_STATUS_ARG, "--dp -1", NULL);
 }
 
-static void test_train_layout_one_rank__stage_layers_is_a_list_of_counts(void **state)
+static void test_formats_layout_one_rank__stage_layers_is_a_list_of_counts(void **state)
 {
     (void)state;
     const char *const wrong[] = {"x", "6,", ",6",  "6,,3",
@@ -69,9 +69,9 @@ static void test_train_layout_one_rank__stage_layers_is_a_list_of_counts(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_train_layout_one_rank__defaults_and_ones_pass),
-        cmocka_unit_test(test_train_layout_one_rank__more_ranks_are_refused_by_name),
-        cmocka_unit_test(test_train_layout_one_rank__stage_layers_is_a_list_of_counts),
+        cmocka_unit_test(test_formats_layout_one_rank__defaults_and_ones_pass),
+        cmocka_unit_test(test_formats_layout_one_rank__more_ranks_are_refused_by_name),
+        cmocka_unit_test(test_formats_layout_one_rank__stage_layers_is_a_list_of_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,40 @@
+# weft info and weft diff on real folders.
+. "$(dirname "$0")/common.bash"
+expect 0 "$weft" info "$golden/llama/model"
+says out "31,904"
+says out "unsupported      nothing"
+expect 0 "$weft" info --json "$golden/gpt2/model"
+says out '"total": 35712'
+cp "$golden/llama/model/config.json" "$work/any.json"
+expect 0 "$weft" info "$work/any.json"
+says out "weights          none"
+sed 's/"llama"/"mamba"/' "$work/any.json" >"$work/mamba.json"
+expect 0 "$weft" info "$work/mamba.json"
+says out "mamba"
+expect 3 "$weft" info "$work"
+says err "config.json"
+
+expect 0 "$weft" diff "$golden/llama/model" "$golden/llama/model/model.safetensors"
+says out "equal: 21 tensors, 31,904 elements"
+expect 0 "$weft" diff --exact "$golden/llama/model" "$golden/llama/model"
+expect 1 "$weft" diff "$golden/llama/model" "$golden/gpt2/model"
+says out "only in A"
+says out "different:"
+expect 1 "$weft" diff --top 1 "$golden/llama/model" "$golden/gpt2/model"
+says out "... and"
+cp -r "$golden/llama/model" "$work/copy"
+chmod -R u+w "$work/copy"
+size=$(stat -c %s "$work/copy/model.safetensors")
+printf '\001' | dd of="$work/copy/model.safetensors" bs=1 seek=$((size - 4)) conv=notrunc status=none
+ln -s copy "$work/link"
+expect 1 "$weft" diff --exact "$golden/llama/model" "$work/link"
+says out "different: 1 tensors"
+expect 0 "$weft" diff --tolerance 1e-3 "$golden/llama/model" "$work/link"
+head -c $((size - 1)) "$golden/llama/model/model.safetensors" >"$work/copy/model.safetensors"
+expect 3 "$weft" diff "$golden/llama/model" "$work/copy"
+says err "model.safetensors"
+expect 3 "$weft" diff "$golden/llama/model" "$work/none"
+expect 2 "$weft" diff "$golden/llama/model"
+expect 2 "$weft" diff --exact --tolerance 1 "$golden/llama/model" "$work/copy"
+expect 2 "$weft" diff "$golden/llama/model" "$work/copy" --tolerance -1
+finish
