@@ -62,6 +62,9 @@ def cases():
     yield "yarn without original", {**SMALL, **rope(10000.0, rope_type="yarn", factor=4.0)}, 16
     yield "yarn head 128", {"hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 131072,
                             **rope(1e6, rope_type="yarn", factor=4.0, original_max_position_embeddings=32768)}, 16
+    for theta in (10.0, 10000.0):  # the ramp ends behind the last pair
+        yield f"yarn long, theta {theta}", {**SMALL, "max_position_embeddings": 262144, **rope(
+            theta, rope_type="yarn", factor=4.0, original_max_position_embeddings=65536)}, 16
     yield "yarn low equals high", {**SMALL, **rope(10000.0, rope_type="yarn", factor=4.0, beta_fast=1e-3,
                                                    beta_slow=1e-3, original_max_position_embeddings=1,
                                                    truncate=False)}, 16

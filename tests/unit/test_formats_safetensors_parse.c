@@ -105,6 +105,7 @@ static void test_formats_safetensors_parse__accepts_what_the_reference_accepts(v
             "{\"z\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}," A4
             ",\"c\":{\"dtype\":\"I64\",\"shape\":[3,0],\"data_offsets\":[4,4]}}",
             4, 3);
+    accepts(s, "{" A4 ",\"z\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 4, 2);
     accepts(s, "{\"a\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1, 1);
     accepts(s, "{\"a\":{\"dtype\":\"F6_E2M3\",\"shape\":[4],\"data_offsets\":[0,3]}}", 3, 1);
     accepts(s, "{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, 1);
