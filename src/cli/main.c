@@ -6,8 +6,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #ifndef WEFT_VERSION
 #define WEFT_VERSION "unknown"

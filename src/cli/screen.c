@@ -6,9 +6,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#define COLUMNS 79 /* of the live line: one that wraps could not be written over */
+#define USUAL_COLUMNS 80
 
 void weft_i_cli_screen_init(weft_cli_screen *s)
 {
@@ -22,12 +23,20 @@ void weft_i_cli_screen_clear(weft_cli_screen *s)
     s->has_live = false;
 }
 
+/* Columns of the terminal now, less one: a live line that wraps could not be written over. */
+static int live_columns(void)
+{
+    struct winsize w = {0};
+    const bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0;
+    return (is_known ? (int)w.ws_col : USUAL_COLUMNS) - 1;
+}
+
 void weft_i_cli_screen_live(weft_cli_screen *s, const char *line)
 {
     if (!s->is_terminal || s->is_quiet)
         return;
     weft_i_cli_screen_clear(s);
-    (void)fprintf(stderr, "%.*s", COLUMNS, line);
+    (void)fprintf(stderr, "%.*s", live_columns(), line);
     (void)fflush(stderr);
     s->has_live = true;
 }

@@ -82,7 +82,8 @@ static const weft_option generate_options[] = {
      .help = "Go on after an end-of-text id."},
     {"output", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(G, output), .fallback = "text",
      .choices = "text|ids|json",
-     .help = "text: the new text as it comes. ids: the new ids, separated by spaces. json: an "
+     .help = "text: the new text as it comes, its line breaks too. ids: the new ids, separated by "
+             "spaces. json: an "
              "object a line."},
 };
 
