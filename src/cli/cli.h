@@ -15,12 +15,6 @@ enum {
     WEFT_EXIT_FAILED = 5
 };
 
-#if defined(__GNUC__)
-#define WEFT_CLI_PRINTF(fmt_arg, first_arg) __attribute__((format(printf, fmt_arg, first_arg)))
-#else
-#define WEFT_CLI_PRINTF(fmt_arg, first_arg)
-#endif
-
 int weft_i_cli_train(int argc, const char *const *argv);
 int weft_i_cli_eval(int argc, const char *const *argv);
 int weft_i_cli_generate(int argc, const char *const *argv);
@@ -98,7 +92,7 @@ void weft_i_cli_json_string(const char *text);
 /** A JSON number; null for what is not finite. */
 void weft_i_cli_json_number(double value);
 
-/** "F32", or "unknown". */
+/** "gpt2", ... */
 const char *weft_i_cli_family(weft_family family);
 
 #endif

@@ -22,11 +22,11 @@ static void step_line(char *out, size_t size, const weft_train_step *s)
         (void)snprintf(eval, sizeof(eval), "  eval %.4f", s->eval_loss);
     (void)snprintf(
         out, size,
-        "step %lld/%lld  loss %.4f%s  lr %.2e  norm %.2f  %s tok/s  %.1f GFLOP/s  %s  left %s",
+        "step %lld/%lld  loss %.4f%s  lr %.2e  norm %.2f  %s tok/s  left %s  %.1f GFLOP/s  %s",
         (long long)s->step, (long long)s->train_steps, s->loss, eval, s->lr, s->grad_norm,
-        weft_i_cli_thousands((int64_t)s->tokens_per_second, rate, sizeof(rate)), s->gflops,
-        weft_i_cli_bytes(s->memory_bytes, memory, sizeof(memory)),
-        weft_i_cli_duration(s->seconds_left, left, sizeof(left)));
+        weft_i_cli_thousands((int64_t)s->tokens_per_second, rate, sizeof(rate)),
+        weft_i_cli_duration(s->seconds_left, left, sizeof(left)), s->gflops,
+        weft_i_cli_bytes(s->memory_bytes, memory, sizeof(memory)));
 }
 
 /* Whether the line stays: on a terminal a few of the run, elsewhere every log_interval; evaluations always. */

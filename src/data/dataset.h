@@ -15,8 +15,9 @@ typedef struct weft_dataset weft_dataset;
 
 /**
  * Opens files as one stream, in the order given. A file that starts with the token-file magic is a token file; any
- * other is text (one whose name ends in .bin is refused: ids without a header). Both are read through a memory map. An id the model has no row for is refused here with file, position, id
- * and vocabulary size. (Token files: every id is checked, at memory speed.)
+ * other is text (one whose name ends in .bin is refused: ids without a header). Both are read through a memory map.
+ * An id the model has no row for is refused here with file, position, id and vocabulary size (of token files every id
+ * is looked at).
  *
  * @param vocab_size  rows of the model's embedding
  * @return WEFT_OK | IO | FORMAT | NOMEM | MISMATCH the tokenizer has more ids than vocab_size
