@@ -5,6 +5,9 @@
 #include "base/env.h"
 #include "base/log.h"
 
+#include <dirent.h>
+#include <pthread.h>
+
 static void test_backend_context__has_the_backend_asked_for(void **state)
 {
     static const char *const names[3] = {"cpu", "reference", "dry"};
@@ -124,6 +127,55 @@ static void test_backend_context__a_run_gives_its_workspace_back(void **state)
     op_rig_close(&rig);
 }
 
+/* Threads of this process: what oneDNN would start is seen here. */
+static int threads_of_process(void)
+{
+    int n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (const struct dirent *e = readdir(tasks); e != NULL; e = readdir(tasks))
+        n += e->d_name[0] != '.' ? 1 : 0;
+    (void)closedir(tasks);
+    return n;
+}
+
+typedef struct visit {
+    op_rig rig;
+    int n_failed;
+    int n_threads; /* of the process, after the products */
+} visit;
+
+static void *run_elsewhere(void *user)
+{
+    visit *v = user;
+    op_bag bag = {0};
+    for (int i = 0; i < op_case_count(WEFT_OP_GEMM); i++) {
+        op_case c;
+        op_result r;
+        op_case_make(WEFT_OP_GEMM, i, &bag, &c);
+        v->n_failed += op_case_run(&v->rig, &c, &r) != WEFT_OK ? 1 : 0;
+        op_result_free(&r);
+        op_bag_empty(&bag);
+    }
+    v->n_threads = threads_of_process();
+    return NULL;
+}
+
+/* A context may be used by another thread than the one that made it, and still computes on its own threads alone. */
+static void test_backend_context__another_thread_may_use_it(void **state)
+{
+    visit v = {0};
+    pthread_t thread;
+    (void)state;
+    op_rig_open(&v.rig, WEFT_BACKEND_CPU, 1);
+    const int n_before = threads_of_process();
+    assert_int_equal(pthread_create(&thread, NULL, run_elsewhere, &v), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(v.n_failed, 0);
+    assert_int_equal(v.n_threads, n_before + 1);
+    op_rig_close(&v.rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -132,6 +184,7 @@ int main(void)
         cmocka_unit_test(test_backend_context__refuses_bad_options),
         cmocka_unit_test(test_backend_context__holds_the_memory_limit),
         cmocka_unit_test(test_backend_context__memory_is_zeroed_and_copied),
+        cmocka_unit_test(test_backend_context__another_thread_may_use_it),
         cmocka_unit_test(test_backend_context__a_run_gives_its_workspace_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

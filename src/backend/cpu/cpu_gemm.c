@@ -11,6 +11,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/gemm_cache.h"
+#include "backend/cpu/threads.h"
 
 enum { KC = 512, TILE_M = 512, TILE_N = 1024, TILE_STEP = 64, MIN_TILE = 128, WANTED_TILES = 8 };
 
@@ -132,6 +133,7 @@ static weft_status find_plans(gemm_run *r, bool is_runnable, size_t *scratch_byt
 
 static weft_status prepare(gemm_run *r, weft_cpu *cpu, const weft_gemm_args *a, bool is_runnable)
 {
+    weft_i_cpu_thread_start(); /* the caller may not be the thread that made the context */
     memset(r, 0, sizeof(*r));
     r->cpu = cpu;
     r->args = a;
