@@ -398,7 +398,7 @@ static void test_formats_options__structs_are_checked_too(void **state)
     expect_failure(weft_options_check(WEFT_COMMAND_TRAIN, &o), WEFT_STATUS_ARG, "--zero-stage 9",
                    NULL);
     o.layout.zero_stage = 0;
-    o.lr = NAN;
+    o.lr = (double)NAN;
     expect_failure(weft_options_check(WEFT_COMMAND_TRAIN, &o), WEFT_STATUS_ARG, "--lr", NULL);
     o.lr = 1;
     o.lr_schedule = "step";
