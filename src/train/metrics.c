@@ -90,8 +90,8 @@ weft_status weft_i_metrics_line(char *out, size_t size, const weft_train_step *s
     add_real(&w, "seconds", s->seconds);
     add_real(&w, "tokens_per_second", s->tokens_per_second);
     add_real(&w, "gflops", s->gflops);
-    add_real(&w, "memory_bytes", s->memory_bytes);
-    add_real(&w, "resident_bytes", s->resident_bytes);
+    add_integer(&w, "memory_bytes", (int64_t)s->memory_bytes);
+    add_integer(&w, "resident_bytes", (int64_t)s->resident_bytes);
     add_real(&w, "seconds_left", s->seconds_left);
     add_text(&w, "}");
     if (w.n >= size)

@@ -31,7 +31,7 @@ weft_status weft_i_train_save(weft_train_session *s)
         WEFT_TRY(weft_i_str_print(s->source.dir, sizeof(s->source.dir), "%s/checkpoint-%lld",
                                   s->options->out, (long long)s->state.step));
     s->timing.save_seconds = weft_i_clock_seconds() - start;
-    weft_i_train_note(s, "saved %s/checkpoint-%lld in %.1f s", s->options->out,
+    weft_i_train_note(s, "saved %s/checkpoint-%lld in %.2f s", s->options->out,
                       (long long)s->state.step, s->timing.save_seconds);
     return WEFT_OK;
 }

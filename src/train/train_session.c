@@ -11,6 +11,7 @@
 #include "base/env.h"
 #include "formats/layout_one_rank.h"
 #include "nn/layout_context.h"
+#include "train/out_lock.h"
 #include "train/resume.h"
 #include "weft/options.h"
 
@@ -39,6 +40,8 @@ static weft_status open_model(weft_train_session *s)
 {
     const weft_train_options *o = s->options;
     const char *dtype = o->layout.dtype != NULL ? o->layout.dtype : "";
+    if (weft_i_dir_exists(o->out))
+        WEFT_TRY(weft_i_out_lock(&s->lock, o->out));
     WEFT_TRY(weft_i_resume_find(s->ctx->alloc, o->out, o->resume, s->resume_dir));
     if (s->resume_dir[0] == '\0')
         return weft_i_source_open(&s->source, s->ctx, o->model, dtype);
@@ -118,6 +121,7 @@ static weft_status open_state(weft_train_session *s)
 weft_status weft_i_train_session_open(weft_train_session *s, const weft_ctx_options *ctx_options)
 {
     s->metrics.file.fd = -1;
+    s->lock = -1;
     WEFT_TRY(weft_options_check(WEFT_COMMAND_TRAIN, s->options));
     WEFT_TRY(weft_i_layout_check_one_rank(&s->options->layout));
     WEFT_TRY(weft_i_layout_context(&s->ctx, &s->options->layout, ctx_options));
@@ -135,7 +139,7 @@ static void note_model(const weft_train_session *s)
 {
     char all[32], trained[32], tokens[32], windows[32], held[32];
     const weft_config *c = &s->source.hf.config;
-    weft_i_train_note(s, "model: %s, %s parameters, %s trained, %s, %s backend, %d threads",
+    weft_i_train_note(s, "model: %s, %s parameters, %s trained, %s, %s backend, threads: %d",
                       c->family == WEFT_FAMILY_GPT2 ? "gpt2" : "llama",
                       weft_i_str_thousands(s->plan.n_elems, all, sizeof(all)),
                       weft_i_str_thousands(s->plan.n_trained_elems, trained, sizeof(trained)),
@@ -191,6 +195,7 @@ static weft_status open_out(weft_train_session *s)
 {
     char path[WEFT_PATH_MAX];
     WEFT_TRY(weft_i_dir_make(s->options->out));
+    WEFT_TRY(weft_i_out_lock(&s->lock, s->options->out));
     WEFT_TRY(weft_i_path_join(path, s->options->out, "metrics.jsonl"));
     return weft_i_metrics_open(&s->metrics, path, s->state.step);
 }
@@ -214,6 +219,7 @@ void weft_i_train_session_close(weft_train_session *s)
     if (s->ctx == NULL)
         return;
     (void)weft_i_metrics_close(&s->metrics);
+    weft_i_out_unlock(&s->lock);
     weft_i_evaluator_destroy(s->evaluator);
     weft_i_batch_reader_fini(&s->reader);
     weft_i_trainer_destroy(s->trainer);

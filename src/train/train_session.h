@@ -23,6 +23,7 @@ typedef struct weft_train_session {
     weft_train_timing timing;
 
     weft_ctx *ctx;
+    int lock;                       /* on OUT (out_lock.h); -1 */
     char resume_dir[WEFT_PATH_MAX]; /* the checkpoint that was gone on from; "" */
     weft_trainer_state saved;       /* what it says */
     weft_source source;

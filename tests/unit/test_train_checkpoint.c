@@ -6,6 +6,7 @@
 
 #include "base/ctx.h"
 #include "tensor/convert.h"
+#include "train/out_lock.h"
 #include "train/train_session.h"
 
 #include <unistd.h>
@@ -65,6 +66,7 @@ static void round_trip(void **state, weft_family family, const char *dtype, uint
     assert_int_equal(weft_i_file_exists(path), is_sharded);
     CHECK_OK(weft_i_path_join(path, c.out, "checkpoint-2/optimizer.safetensors"));
     assert_int_equal(weft_i_file_exists(path), !is_sharded);
+    weft_i_out_unlock(&a.lock);
     c.options.resume = "";
     open_session(&b, &c);
     assert_int_equal(b.state.step, 2);
@@ -237,6 +239,19 @@ static void test_train_checkpoint__one_of_the_same_step_is_replaced(void **state
     weft_i_train_session_close(&s);
 }
 
+/* Two runs into one folder: the second is told. */
+static void test_train_checkpoint__one_run_at_a_time(void **state)
+{
+    train_case c;
+    weft_train_session s;
+    train_case_init(&c, *state, WEFT_FAMILY_GPT2, 0.0);
+    c.options.train_steps = 1;
+    open_session(&s, &c);
+    CHECK_FAILS(train_case_run(&c, NULL), WEFT_STATUS_IO, "another run is writing there");
+    weft_i_train_session_close(&s);
+    CHECK_OK(train_case_run(&c, NULL));
+}
+
 /* What is missing or of another shape is named. */
 static void test_train_checkpoint__other_state_is_refused(void **state)
 {
@@ -273,6 +288,7 @@ int main(void)
         TEST(keeps_names_and_files_of_the_folder),
         TEST(cleaning),
         TEST(one_of_the_same_step_is_replaced),
+        TEST(one_run_at_a_time),
         TEST(other_state_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,22 +94,33 @@ static void test_train_run__resume_is_exact(void **state)
     }
 }
 
-/* Weights saved coarser than they are trained in lose nothing on resume. */
-static void test_train_run__resume_is_exact_with_coarse_files(void **state)
+/* Weights saved in another type than they are trained in lose nothing on resume. */
+static void test_train_run__resume_is_exact_with_files_of_another_type(void **state)
 {
-    train_case c;
-    train_record straight = {0}, first = {.stop_after = 3}, second = {0};
-    train_case_init(&c, *state, WEFT_FAMILY_LLAMA, 0.0);
-    c.options.save_dtype = "bf16";
-    c.options.train_steps = 6;
-    train_case_out(&c, "straight");
-    CHECK_OK(train_case_run(&c, &straight));
-    train_case_out(&c, "parts");
-    CHECK_OK(train_case_run(&c, &first));
-    c.options.resume = "";
-    CHECK_OK(train_case_run(&c, &second));
-    for (int i = 0; i < 3; i++)
-        same_step(&straight.step[3 + i], &second.step[i]);
+    static const char *const types[2][2] = {{"fp32", "bf16"}, {"bf16", "fp32"}};
+    for (int k = 0; k < 2; k++) {
+        train_case c;
+        train_record straight = {0}, first = {.stop_after = 3}, second = {0};
+        char name[32], a[WEFT_PATH_MAX], b[WEFT_PATH_MAX];
+        train_case_init(&c, *state, WEFT_FAMILY_LLAMA, 0.0);
+        c.options.layout.dtype = types[k][0];
+        c.options.save_dtype = types[k][1];
+        c.options.train_steps = 6;
+        (void)snprintf(name, sizeof(name), "straight-%d", k);
+        train_case_out(&c, name);
+        CHECK_OK(train_case_run(&c, &straight));
+        out_path(a, &c, "checkpoint-6");
+        (void)snprintf(name, sizeof(name), "parts-%d", k);
+        train_case_out(&c, name);
+        CHECK_OK(train_case_run(&c, &first));
+        c.options.resume = "";
+        c.options.layout.dtype = ""; /* the run's, not that of its files */
+        CHECK_OK(train_case_run(&c, &second));
+        out_path(b, &c, "checkpoint-6");
+        for (int i = 0; i < 3; i++)
+            same_step(&straight.step[3 + i], &second.step[i]);
+        train_case_same_checkpoint(a, b);
+    }
 }
 
 /* F19: the rate of the first step after a resume is that of the straight run. */
@@ -436,7 +447,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RUN(the_loss_falls_and_a_checkpoint_stays),
         RUN(resume_is_exact),
-        RUN(resume_is_exact_with_coarse_files),
+        RUN(resume_is_exact_with_files_of_another_type),
         RUN(the_schedule_goes_on),
         RUN(accumulation_changes_no_rate_and_no_loss),
         RUN(threads_and_recompute_change_no_bit),
