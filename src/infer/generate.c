@@ -145,6 +145,7 @@ weft_status weft_generate_run(weft_generate_result *out,
     memset(out, 0, sizeof(*out));
     if (options->model == NULL)
         WEFT_FAIL(WEFT_STATUS_ARG, "generate needs a model");
+    WEFT_TRY(weft_i_prompts_check(options));
     WEFT_TRY_GOTO(st, weft_i_layout_context(&s.ctx, &options->layout, ctx_options), out);
     WEFT_TRY_GOTO(st, open_all(&s, options, callbacks), out);
     note(&s, callbacks);

@@ -21,7 +21,7 @@ typedef struct reader {
     const weft_tokenizer *tokenizer;
 } reader;
 
-static weft_status check_count(const weft_generate_options *o)
+weft_status weft_i_prompts_check(const weft_generate_options *o)
 {
     if (o->n_prompt > 0 && o->n_ids > 0)
         WEFT_FAIL(WEFT_STATUS_ARG, "prompts were given as text and as ids; give one kind");
@@ -191,7 +191,7 @@ weft_status weft_i_prompts_init(weft_prompts *out,
     weft_status st = WEFT_OK;
 
     memset(out, 0, sizeof(*out));
-    WEFT_TRY(check_count(options));
+    WEFT_TRY(weft_i_prompts_check(options));
     const size_t n = options->n_prompt + options->n_ids;
     WEFT_TRY(weft_i_alloc_new(ctx->alloc, n, sizeof(weft_sequence), &block));
     p.sequence = block;

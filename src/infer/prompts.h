@@ -13,6 +13,9 @@ typedef struct weft_prompts {
     int64_t capacity; /* tokens the model reads of any sequence, at most */
 } weft_prompts;
 
+/** What can be said before anything is opened. @return WEFT_OK | ARG no prompt, or both kinds */
+weft_status weft_i_prompts_check(const weft_generate_options *options);
+
 /**
  * @param[in] tokenizer  NULL: prompts are ids and no text is wanted
  * @return    WEFT_OK | ARG no prompt, both kinds, an empty one without a bos id | MISMATCH an id beyond the vocabulary, a
