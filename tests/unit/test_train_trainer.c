@@ -27,19 +27,24 @@ static void on_log(void *user, weft_log_level level, const char *line)
 }
 
 /* A trainer of the case's options, with the plan's workspace. */
-static void open_fixture(fixture *f, train_case *c)
+static void open_fixture_of(fixture *f, train_case *c, int64_t seq_length)
 {
     weft_train_plan plan;
     memset(f, 0, sizeof(*f));
     const weft_ctx_options o = {
         .n_threads = 1, .log = on_log, .log_user = f, .log_level = WEFT_LOG_WARN};
-    c->options.seq_length = T;
+    c->options.seq_length = seq_length;
     CHECK_OK(weft_ctx_create(&f->ctx, &o));
     CHECK_OK(weft_i_source_open(&f->source, f->ctx, c->config, c->options.layout.dtype));
     CHECK_OK(weft_i_train_settings_make(&f->settings, &c->options, &f->source.hf.config));
     CHECK_OK(weft_i_train_plan_make(&plan, f->ctx, &f->source, &f->settings, NULL));
     CHECK_OK(
         weft_i_trainer_create(&f->trainer, f->ctx, &f->source, &f->settings, plan.workspace_bytes));
+}
+
+static void open_fixture(fixture *f, train_case *c)
+{
+    open_fixture_of(f, c, T);
 }
 
 static void close_fixture(fixture *f)
@@ -303,6 +308,38 @@ static void test_train_trainer__the_loss_of_bf16_is_no_staircase(void **state)
     close_fixture(&f);
 }
 
+/* D03: a large vocabulary: fp32 logits of the batch would be 1.16 GiB; memory stays far below, the loss is right. */
+static void test_train_trainer__logits_are_never_stored_whole(void **state)
+{
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 151936, \"hidden_size\": 8, "
+        "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, "
+        "\"intermediate_size\": 16, \"max_position_embeddings\": 2048}";
+    enum { TOKENS = 2048 };
+    static int32_t ids[TOKENS], targets[TOKENS];
+    train_case c;
+    fixture f;
+    weft_train_outcome out;
+    weft_alloc_count memory;
+    train_case_init(&c, *state, WEFT_FAMILY_LLAMA, 0.0);
+    (void)scratch_file(c.s, "config.json", config, strlen(config));
+    c.options.layout.micro_batch_size = 1;
+    open_fixture_of(&f, &c, TOKENS);
+    weft_i_alloc_total(f.ctx->alloc, &memory);
+    assert_true(memory.peak_bytes < (size_t)400 << 20);
+    weft_param *head = weft_model_find_param(f.trainer->model, "lm_head.weight");
+    memset(head->value.data, 0, (size_t)(head->rows * head->cols) * sizeof(float));
+    for (int i = 0; i < TOKENS; i++) {
+        ids[i] = (i * 7919) % 151936;
+        targets[i] = (i * 104729 + 11) % 151936;
+    }
+    const weft_train_batch batch = {
+        .n_seqs = 1, .n_tokens = TOKENS, .ids = ids, .targets = targets};
+    CHECK_OK(weft_i_trainer_step(f.trainer, 1, &batch, &out));
+    CHECK_NEAR(out.loss, log(151936.0), 1e-5);
+    close_fixture(&f);
+}
+
 #define TEST(name)                                                                                 \
     cmocka_unit_test_setup_teardown(test_train_trainer__##name, scratch_setup, scratch_teardown)
 
@@ -316,6 +353,7 @@ int main(void)
         TEST(what_is_not_finite_is_named),
         TEST(dropout_follows_step_and_sample),
         TEST(the_loss_of_bf16_is_no_staircase),
+        TEST(logits_are_never_stored_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
