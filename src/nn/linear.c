@@ -15,20 +15,31 @@ int64_t weft_i_linear_out(const weft_linear *l)
     return n;
 }
 
-/* One view over two that lie one after another (rows grow; 1-D ones grow in columns). False when they do not. */
-static bool join_views(weft_view *joined, weft_view next)
+/* Whether `next` starts where `first` ends, both without gaps between rows. */
+static bool are_adjacent(weft_view first, weft_view next)
 {
-    const size_t bytes = (size_t)(joined->rows * joined->ld) * weft_dtype_bytes(joined->dtype);
-    if ((const char *)joined->data + bytes != (const char *)next.data ||
-        joined->ld != joined->cols || next.ld != next.cols)
+    const size_t bytes = (size_t)(first.rows * first.ld) * weft_dtype_bytes(first.dtype);
+    return (const char *)first.data + bytes == (const char *)next.data && first.ld == first.cols &&
+           next.ld == next.cols;
+}
+
+/* One matrix over two that lie one after another: rows grow, also where each has one row. False when they do not. */
+static bool join_weights(weft_view *joined, weft_view next)
+{
+    if (!are_adjacent(*joined, next) || joined->cols != next.cols)
         return false;
-    if (joined->rows == 1 && next.rows == 1) {
-        joined->cols += next.cols;
-        joined->ld = joined->cols;
-        return true;
-    }
     joined->rows += next.rows;
-    return joined->cols == next.cols;
+    return true;
+}
+
+/* The same for biases, which are one row each: columns grow. */
+static bool join_biases(weft_view *joined, weft_view next)
+{
+    if (!are_adjacent(*joined, next))
+        return false;
+    joined->cols += next.cols;
+    joined->ld = joined->cols;
+    return true;
 }
 
 /* The values of parts [first, first + *n) as one matrix: as many as are adjacent. */
@@ -41,9 +52,9 @@ static weft_view joined_values(const weft_linear *l, int first, int *n, weft_vie
     while (first + *n < l->n_parts) {
         weft_view longer = w;
         weft_view longer_bias = *bias;
-        if (!join_views(&longer, l->weight[first + *n]->value))
+        if (!join_weights(&longer, l->weight[first + *n]->value))
             break;
-        if (has_bias && !join_views(&longer_bias, l->bias[first + *n]->value))
+        if (has_bias && !join_biases(&longer_bias, l->bias[first + *n]->value))
             break;
         w = longer;
         *bias = longer_bias;
@@ -145,7 +156,7 @@ static weft_status weight_gradients(weft_exec *e, const weft_linear *l, weft_vie
         while (i + n < l->n_parts && !l->weight[i + n]->is_frozen &&
                t[i + n].is_added == joined.is_added) {
             weft_view longer = joined.view;
-            if (!join_views(&longer, t[i + n].view))
+            if (!join_weights(&longer, t[i + n].view))
                 break;
             joined.view = longer;
             cols += l->out[i + n];

@@ -235,6 +235,19 @@ static void test_nn_run__gradients_are_slopes_with_dropout(void **state)
     check_differences(&gpt2);
 }
 
+/* gate and up of one row each: matrices that lie side by side in memory, not to be taken for two vectors. */
+static void test_nn_run__a_feed_forward_width_of_one_is_a_matrix(void **state)
+{
+    weft_config narrow = llama;
+    (void)state;
+    narrow.hidden_size = 2 * WEFT_PARAM_ALIGN_ELEMS;
+    narrow.ffn_size = 1;
+    narrow.has_mlp_bias = true;
+    check_differences(&narrow);
+    check_modes(&narrow, WEFT_DTYPE_F32);
+    check_modes(&narrow, WEFT_DTYPE_BF16);
+}
+
 /* What hooks saw. */
 typedef struct seen {
     int n_need, n_done, n_begin, n_end, n_ready, depth;
@@ -471,6 +484,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nn_run__modes_give_the_same_bits),
         cmocka_unit_test(test_nn_run__gradients_are_slopes_with_dropout),
+        cmocka_unit_test(test_nn_run__a_feed_forward_width_of_one_is_a_matrix),
         cmocka_unit_test(test_nn_run__hooks_see_every_use_once_and_change_nothing),
         cmocka_unit_test(test_nn_run__frozen_parameters_get_no_gradient),
         cmocka_unit_test(test_nn_run__dry_counts_what_is_taken),
