@@ -7,6 +7,7 @@
  */
 #include "train/train_session.h"
 
+#include "backend/warm.h"
 #include "base/ctx.h"
 #include "base/env.h"
 #include "formats/layout_one_rank.h"
@@ -207,6 +208,8 @@ weft_status weft_i_train_session_take(weft_train_session *s)
                                     s->job.data != NULL ? &s->job : NULL));
     note_model(s);
     WEFT_TRY(weft_i_train_plan_check(&s->plan, limit));
+    const weft_ctx_options like = {.n_threads = weft_i_pool_threads(s->ctx->pool)};
+    WEFT_TRY(weft_i_backend_warm(&like));
     s->base_bytes = weft_i_env_resident_bytes();
     WEFT_TRY(take_trainer(s));
     WEFT_TRY(open_out(s));
