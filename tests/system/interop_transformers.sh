@@ -1,0 +1,5 @@
+# A folder that weft trained, in transformers and back. Skipped (77) where WEFT_PYTHON, or python3, has no transformers.
+. "$(dirname "$0")/common.bash"
+code=0
+"${WEFT_PYTHON:-python3}" "$WEFT_SOURCE_DIR/tests/interop/open_in_transformers.py" "$weft" "$WEFT_SOURCE_DIR" "$work" || code=$?
+exit "$code"
