@@ -178,8 +178,11 @@ int64_t weft_i_dataset_bytes(const weft_dataset *d, int64_t first, int64_t n)
         const int64_t n_now = WEFT_MIN(n, (int64_t)WEFT_COUNT_OF(ids));
         if (weft_i_dataset_read(d, first, n_now, ids) != WEFT_OK)
             return -1;
-        for (int64_t i = 0; i < n_now; i++)
+        for (int64_t i = 0; i < n_now; i++) {
+            if (ids[i] > 256) /* a token file of another tokenizer */
+                return -1;
             n_bytes += ids[i] < 256;
+        }
         first += n_now;
         n -= n_now;
     }

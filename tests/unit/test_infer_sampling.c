@@ -203,12 +203,12 @@ static void test_infer_sampling__refuses_what_is_not_finite(void **state)
 static void test_infer_sampling__refuses_options_out_of_range(void **state)
 {
     static const weft_sampling bad[] = {{.temperature = -1.0, .top_p = 1.0},
-                                        {.temperature = NAN, .top_p = 1.0},
-                                        {.temperature = INFINITY, .top_p = 1.0},
+                                        {.temperature = (double)NAN, .top_p = 1.0},
+                                        {.temperature = (double)INFINITY, .top_p = 1.0},
                                         {.top_k = -1, .top_p = 1.0},
                                         {.top_p = 0.0},
                                         {.top_p = 1.5},
-                                        {.top_p = NAN}};
+                                        {.top_p = (double)NAN}};
     const weft_sampling good = {.top_p = 1.0};
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)

@@ -160,6 +160,36 @@ static void test_train_evaluate__special_ids_are_no_bytes(void **state)
     assert_true(fabs(r.bits_per_byte - r.loss * 41.0 / log(2.0) / 40.0) <= 1e-12 * r.bits_per_byte);
 }
 
+/* Ids that the byte tokenizer does not have stand for an unknown number of bytes. */
+static void test_train_evaluate__bytes_of_other_tokenizers_are_unknown(void **state)
+{
+    scratch *s = *state;
+    char folder[512];
+    char path[512];
+    const tiny_folder f = {.config = config()};
+    const char *data[] = {path};
+    weft_eval_result r;
+    struct {
+        char magic[8];
+        uint32_t width, zero;
+        uint64_t n_ids, n_tokens, highest;
+        uint64_t pad[3];
+        uint16_t ids[5];
+    } file = {.magic = {'W', 'E', 'F', 'T', 'T', 'O', 'K', '1'},
+              .width = 2,
+              .n_ids = 260,
+              .n_tokens = 5,
+              .highest = 260,
+              .ids = {1, 2, 259, 4, 5}};
+
+    tiny_write(s, "m", &f, folder);
+    (void)snprintf(path, sizeof(path), "%s", scratch_file(s, "t.bin", &file, 64 + 10));
+    const weft_eval_options o = options_for(folder, data, 8);
+    expect_ok(weft_eval_run(&r, &o, NULL, NULL));
+    assert_int_equal(r.n_targets, 4);
+    assert_true(isfinite(r.loss) && isnan(r.bits_per_byte));
+}
+
 static void test_train_evaluate__too_little_data_is_refused(void **state)
 {
     scratch *s = *state;
@@ -285,6 +315,7 @@ int main(void)
                                        RUN(max_tokens_takes_the_start),
                                        RUN(files_are_one_stream),
                                        RUN(special_ids_are_no_bytes),
+                                       RUN(bytes_of_other_tokenizers_are_unknown),
                                        RUN(too_little_data_is_refused),
                                        RUN(refuses_windows_beyond_learned_positions),
                                        RUN(stops_when_told),

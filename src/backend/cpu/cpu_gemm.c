@@ -210,6 +210,8 @@ static void finish_tile(const gemm_run *r, float *tile, const weft_cpu_part *p)
 static char *scratch_of(const gemm_run *r, int64_t block, int worker)
 {
     const bool is_by_tile = r->grid.n_m * r->grid.n_n < (int64_t)r->cpu->n_threads;
+    if (r->worker_bytes == 0) /* and then perhaps no workspace at all */
+        return r->workspace;
     return r->workspace + (size_t)(is_by_tile ? block : (int64_t)worker) * r->worker_bytes;
 }
 
