@@ -6,7 +6,7 @@
  *
  * Invariants
  *  1. Either every parameter is filled from the file or the call fails: no weight is left as it was.
- *  2. At most one staging buffer and the pages of one tensor are resident beside the model.
+ *  2. A staging buffer and the pages of a few megabytes of the file are resident beside the model, no second copy.
  *
  * What a type of file holds is left to formats/safetensors; which parameters there are, to the models.
  */
@@ -232,29 +232,40 @@ static void warn_extra(weft_model *m, const weft_st *file, const weft_weight_nam
 
 typedef struct fill {
     weft_backend *backend;
+    const weft_st *file;
     char *staging; /* STAGING_ELEMS of the model's type */
     weft_dtype dtype;
 } fill;
 
-/* n elements that lie one after another in the file and here. */
-static weft_status fill_line(fill *f, char *dst, const char *src, weft_dtype src_type, int64_t n)
+/* n elements of t that lie one after another in the file and here; pages that were read go at once. */
+static weft_status
+fill_line(const fill *f, char *dst, const weft_st_tensor *t, const char *src, int64_t n)
 {
     const size_t dst_bytes = weft_dtype_bytes(f->dtype);
-    const size_t src_bytes = weft_dtype_bytes(src_type);
+    const size_t src_bytes = weft_dtype_bytes(t->dtype);
 
-    if (src_type == f->dtype)
-        return f->backend->ops->copy_from_host(f->backend, dst, src, (size_t)n * dst_bytes);
     for (int64_t i = 0; i < n; i += STAGING_ELEMS) {
         const int64_t k = WEFT_MIN(STAGING_ELEMS, n - i);
-        WEFT_TRY(weft_i_convert(f->staging, f->dtype, src + (size_t)i * src_bytes, src_type, k));
-        WEFT_TRY(f->backend->ops->copy_from_host(f->backend, dst + (size_t)i * dst_bytes,
-                                                 f->staging, (size_t)k * dst_bytes));
+        const void *from = src + (size_t)i * src_bytes;
+        weft_st_tensor part = *t;
+        part.data = from;
+        part.n_bytes = (size_t)k * src_bytes;
+        if (t->dtype != f->dtype) {
+            WEFT_TRY(weft_i_convert(f->staging, f->dtype, from, t->dtype, k));
+            from = f->staging;
+        }
+        WEFT_TRY(f->backend->ops->copy_from_host(f->backend, dst + (size_t)i * dst_bytes, from,
+                                                 (size_t)k * dst_bytes));
+        if (k == STAGING_ELEMS)
+            weft_i_st_drop(f->file, &part);
     }
     return WEFT_OK;
 }
 
-static weft_status
-fill_piece(fill *f, const weft_st_tensor *t, const weft_param *p, const weft_param_piece *piece)
+static weft_status fill_piece(const fill *f,
+                              const weft_st_tensor *t,
+                              const weft_param *p,
+                              const weft_param_piece *piece)
 {
     const size_t dst_bytes = weft_dtype_bytes(f->dtype);
     const size_t src_bytes = weft_dtype_bytes(t->dtype);
@@ -266,7 +277,7 @@ fill_piece(fill *f, const weft_st_tensor *t, const weft_param *p, const weft_par
     char *dst = (char *)p->value.data + (size_t)(piece->row * p->value.ld + piece->col) * dst_bytes;
 
     for (int64_t i = 0; i < n_lines; i++) {
-        WEFT_TRY(fill_line(f, dst, src, t->dtype, n));
+        WEFT_TRY(fill_line(f, dst, t, src, n));
         src += (size_t)p->full_cols * src_bytes;
         dst += (size_t)p->value.ld * dst_bytes;
     }
@@ -276,7 +287,7 @@ fill_piece(fill *f, const weft_st_tensor *t, const weft_param *p, const weft_par
 weft_status weft_i_weights_load(weft_model *m, const weft_st *file, const weft_weight_names *names)
 {
     weft_ctx *ctx = weft_model_ctx(m);
-    fill f = {.backend = ctx->backend, .dtype = weft_model_dtype(m)};
+    fill f = {.backend = ctx->backend, .file = file, .dtype = weft_model_dtype(m)};
     void *staging = NULL;
     weft_status st = WEFT_OK;
 
