@@ -24,7 +24,7 @@ weft_status weft_i_kv_cache_init(
     weft_kv_cache *out, weft_model *m, const weft_config *config, int64_t n_seqs, int64_t capacity);
 void weft_i_kv_cache_fini(weft_kv_cache *c);
 
-/** The cache from sequence `first` on, as a pass over the sequences first, first + 1, ... wants it. Valid until the next call. */
+/** The cache from sequence `first` on, as a pass over first, first + 1, ... wants it. Valid until the next call. */
 weft_kv *weft_i_kv_cache_from(weft_kv_cache *c, int64_t first);
 
 /** Sequence `to` becomes a copy of the first n_tokens of sequence `from`. */

@@ -168,19 +168,27 @@ static void test_infer_generate__ends_at_the_end_of_text(void **state)
         expect_same(&a, i, &free_run, i);
 }
 
+/* "1,1,...", n times. */
+static void repeat_id(char *out, size_t size, int n)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < n && used + 3 < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s1", i == 0 ? "" : ",");
+}
+
 /* 64 learned positions: the 65th id can still be chosen, not read. Rotary positions go on. */
 static void test_infer_generate__ends_with_the_learned_positions(void **state)
 {
     static answer a;
     char folder[512];
-    char long_prompt[512] = "1";
+    char long_prompt[512];
     const char *prompts[] = {"1,2,3", long_prompt};
     const tiny_folder gpt2 = {.config = tiny_gpt2};
     const tiny_folder llama = {.config = tiny_llama};
     weft_generate_options o = options_for(tiny_write(*state, "m", &gpt2, folder));
 
-    for (int i = 1; i < 64; i++)
-        strcat(long_prompt, ",1");
+    repeat_id(long_prompt, sizeof(long_prompt), 64);
     o.ids = prompts;
     o.n_ids = 2;
     o.max_new_tokens = 100;
@@ -193,7 +201,7 @@ static void test_infer_generate__ends_with_the_learned_positions(void **state)
     o.n_ids = 1;
     expect_ok(run(&a, &o, false));
     assert_int_equal(a.finish[0], WEFT_FINISH_LENGTH);
-    strcat(long_prompt, ",1"); /* 65 */
+    repeat_id(long_prompt, sizeof(long_prompt), 65);
     o.n_ids = 2;
     expect_failure(run(&a, &o, false), WEFT_STATUS_MISMATCH, "prompt 1", "65 tokens",
                    "positions for 64", NULL);
