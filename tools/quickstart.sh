@@ -38,7 +38,7 @@ for file in "$fortunes"/*; do
     *) [ -f "$file" ] && printf '%s\n' "$file" ;;
     esac
 done | LC_ALL=C sort | while IFS= read -r file; do
-    LC_ALL=C sed "s/.$backspace//g" "$file"
+    LC_ALL=C sed -e :again -e "s/[^$backspace]$backspace//" -e 't again' -e "s/$backspace//g" "$file"
 done >"$text"
 echo "$text: $(wc -c <"$text") bytes of English"
 
