@@ -218,18 +218,35 @@ static weft_status write_plain(const char *path, const void *bytes, size_t n_byt
     return st;
 }
 
-weft_status weft_i_file_write(const char *path, const void *bytes, size_t n_bytes)
+weft_status weft_i_file_temporary(char out[WEFT_PATH_MAX], const char *path)
 {
     struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
-        return write_plain(path, bytes, n_bytes); /* /dev/stdout, a pipe: nothing to replace */
+    /* lstat: /dev/stdout is a link, also where it leads to a regular file. */
+    const bool is_kept =
+        lstat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+    return weft_i_str_print(out, WEFT_PATH_MAX, is_kept ? "%s" : "%s.tmp", path);
+}
+
+weft_status weft_i_file_appear(const char *temporary, const char *path)
+{
+    return strcmp(temporary, path) == 0 ? WEFT_OK : weft_i_file_rename(temporary, path);
+}
+
+void weft_i_file_discard(const char *temporary, const char *path)
+{
+    if (strcmp(temporary, path) != 0)
+        (void)unlink(temporary);
+}
+
+weft_status weft_i_file_write(const char *path, const void *bytes, size_t n_bytes)
+{
     char temporary[WEFT_PATH_MAX];
-    WEFT_TRY(weft_i_str_print(temporary, sizeof(temporary), "%s.tmp", path));
+    WEFT_TRY(weft_i_file_temporary(temporary, path));
     weft_status st = write_plain(temporary, bytes, n_bytes);
     if (st == WEFT_OK)
-        st = weft_i_file_rename(temporary, path);
+        st = weft_i_file_appear(temporary, path);
     if (st != WEFT_OK)
-        (void)unlink(temporary);
+        weft_i_file_discard(temporary, path);
     return st;
 }
 
@@ -264,6 +281,14 @@ bool weft_i_file_exists(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0;
+}
+
+bool weft_i_file_is_same(const char *a, const char *b)
+{
+    struct stat of_a;
+    struct stat of_b;
+    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && S_ISREG(of_a.st_mode) &&
+           of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
 weft_status weft_i_file_size(const char *path, uint64_t *out)

@@ -37,10 +37,20 @@ weft_status weft_i_writer_write(weft_writer *w, const void *bytes, size_t n_byte
 weft_status weft_i_writer_close(weft_writer *w); /* fsync + close */
 void weft_i_writer_abandon(weft_writer *w);      /* close, ignore errors; safe after close */
 
-/** Writes a small file whole: PATH.tmp, fsync, rename. */
+/**
+ * Where to write what is to appear under `path` at once: PATH.tmp, or `path` itself where there is something that a rename
+ * would destroy (a link, a device, a pipe). Once written and closed it gets its name by appear; after a failure, discard.
+ */
+weft_status weft_i_file_temporary(char out[WEFT_PATH_MAX], const char *path);
+weft_status weft_i_file_appear(const char *temporary, const char *path);
+void weft_i_file_discard(const char *temporary, const char *path);
+
+/** Writes a small file whole: weft_i_file_temporary, fsync, weft_i_file_appear. */
 weft_status weft_i_file_write(const char *path, const void *bytes, size_t n_bytes);
 
 bool weft_i_file_exists(const char *path);
+bool weft_i_file_is_same(const char *a,
+                         const char *b);  /* both exist and are one regular file, links followed */
 bool weft_i_dir_exists(const char *path); /* follows links */
 weft_status weft_i_file_size(const char *path, uint64_t *out);
 weft_status weft_i_dir_make(const char *path); /* parents too; an existing folder is fine */

@@ -7,30 +7,42 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Where decoded bytes go; a file is opened by the first of them, so that a refused input does not empty it. */
+typedef struct decoded {
+    const char *path; /* "": standard output */
+    FILE *f;
+    int error; /* errno of what failed; 0 */
+} decoded;
+
+static bool open_decoded(decoded *d)
+{
+    if (d->f == NULL)
+        d->f = d->path[0] != '\0' ? fopen(d->path, "wb") : stdout;
+    if (d->f == NULL)
+        d->error = errno;
+    return d->f != NULL;
+}
+
 static bool write_bytes(void *user, const char *bytes, size_t n_bytes)
 {
-    FILE *f = user;
-    return fwrite(bytes, 1, n_bytes, f) == n_bytes;
+    decoded *d = user;
+    if (open_decoded(d) && fwrite(bytes, 1, n_bytes, d->f) != n_bytes)
+        d->error = errno;
+    return d->error == 0;
 }
 
 static int decode(const weft_tokenize_options *o)
 {
-    const bool is_file = o->out[0] != '\0';
-    FILE *f = is_file ? fopen(o->out, "wb") : stdout;
-    if (f == NULL) {
-        (void)fprintf(stderr, "weft: error: %s: opening failed: %s\n", o->out, strerror(errno));
-        return WEFT_EXIT_INPUT;
-    }
-    const weft_status st = weft_tokenize_decode(o, write_bytes, f);
-    bool is_written = true;
-    if (is_file) {
-        is_written = ferror(f) == 0;
-        is_written = fclose(f) == 0 && is_written;
-    }
+    decoded d = {.path = o->out};
+    const weft_status st = weft_tokenize_decode(o, write_bytes, &d);
+    if (st == WEFT_OK && d.error == 0)
+        (void)open_decoded(&d); /* no bytes at all: an empty file */
+    if (d.f != NULL && d.f != stdout && fclose(d.f) != 0 && d.error == 0)
+        d.error = errno;
     if (st != WEFT_OK)
         return weft_i_cli_fail(st);
-    if (!is_written) {
-        (void)fprintf(stderr, "weft: error: %s: writing failed: %s\n", o->out, strerror(errno));
+    if (d.error != 0 && d.f != stdout) {
+        (void)fprintf(stderr, "weft: error: %s: writing failed: %s\n", o->out, strerror(d.error));
         return WEFT_EXIT_INPUT;
     }
     return weft_i_cli_finish(WEFT_EXIT_OK);

@@ -164,10 +164,17 @@ weft_status weft_i_token_writer_open(weft_token_writer *w, const char *path, int
         .id_bytes = width_of(vocab_size), .vocab_size = vocab_size, .highest_id = -1};
     char temporary[WEFT_PATH_MAX];
     WEFT_TRY(weft_i_str_print(w->path, sizeof(w->path), "%s", path));
-    WEFT_TRY(weft_i_str_print(temporary, sizeof(temporary), "%s.tmp", path));
+    WEFT_TRY(weft_i_file_temporary(temporary, path));
     WEFT_TRY(weft_i_writer_open(&w->file, temporary));
     const unsigned char zeros[WEFT_TOKEN_HEADER_BYTES] = {0};
-    const weft_status st = weft_i_writer_write(&w->file, zeros, sizeof(zeros));
+    weft_status st = WEFT_OK;
+    if (lseek(w->file.fd, 0, SEEK_CUR) < 0)
+        st = weft_i_error_set(WEFT_STATUS_IO,
+                              "%s: is a pipe or the like, and the header of a token file is "
+                              "written last; give a regular file",
+                              path);
+    else
+        st = weft_i_writer_write(&w->file, zeros, sizeof(zeros));
     if (st != WEFT_OK)
         weft_i_token_writer_abandon(w);
     return st;
@@ -218,7 +225,7 @@ weft_status weft_i_token_writer_finish(weft_token_writer *w)
     weft_status st;
     WEFT_TRY_GOTO(st, write_header(w), failed);
     WEFT_TRY_GOTO(st, weft_i_writer_close(&w->file), failed);
-    WEFT_TRY_GOTO(st, weft_i_file_rename(w->file.path, w->path), failed);
+    WEFT_TRY_GOTO(st, weft_i_file_appear(w->file.path, w->path), failed);
     return WEFT_OK;
 failed:
     weft_i_token_writer_abandon(w);
@@ -228,5 +235,5 @@ failed:
 void weft_i_token_writer_abandon(weft_token_writer *w)
 {
     weft_i_writer_abandon(&w->file);
-    (void)unlink(w->file.path);
+    weft_i_file_discard(w->file.path, w->path);
 }

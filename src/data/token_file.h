@@ -33,7 +33,7 @@ void weft_i_token_file_read(const weft_token_file *f, int64_t first, int64_t n, 
 /** MISMATCH: the first id that is not below vocab_size, with its position. Reads the whole file, keeps none of it. */
 weft_status weft_i_token_file_check(const weft_token_file *f, const char *path, int64_t vocab_size);
 
-/** A token file being written as PATH.tmp; finish gives it its name. */
+/** A token file being written as PATH.tmp (a link or device: itself); finish gives it its name. */
 typedef struct weft_token_writer {
     weft_writer file;
     char path[WEFT_PATH_MAX];
@@ -43,7 +43,7 @@ typedef struct weft_token_writer {
     int64_t highest_id;
 } weft_token_writer;
 
-/** ARG: vocab_size not in [1, 2^31]. */
+/** ARG: vocab_size not in [1, 2^31]. IO: path cannot be written, or is a pipe. */
 weft_status weft_i_token_writer_open(weft_token_writer *w, const char *path, int64_t vocab_size);
 
 /** ARG: an id outside [0, vocab_size). */

@@ -86,6 +86,11 @@ static weft_status check_options(const weft_tokenize_options *o)
         WEFT_FAIL(WEFT_STATUS_ARG, "no file was given");
     if (!o->decode && (o->out == NULL || o->out[0] == '\0'))
         WEFT_FAIL(WEFT_STATUS_ARG, "--out FILE is needed: the token file to write");
+    for (size_t i = 0; i < o->n_files && o->out != NULL; i++) {
+        if (weft_i_file_is_same(o->files[i], o->out))
+            WEFT_FAIL(WEFT_STATUS_ARG, "%s is read and would be written; give --out another name",
+                      o->out);
+    }
     return WEFT_OK;
 }
 

@@ -34,6 +34,24 @@ typedef struct probe_session {
 
 /* ---- opening ---- */
 
+/* What is read must not be written: the batch, the config, the weights. */
+static weft_status check_out(const probe_session *s, const weft_probe_options *o)
+{
+    const weft_st *w = s->source.weights;
+    char config[WEFT_PATH_MAX] = "";
+
+    if (s->source.dir[0] != '\0')
+        WEFT_TRY(weft_i_path_join(config, s->source.dir, "config.json"));
+    bool is_read = weft_i_file_is_same(o->out, o->batch) || weft_i_file_is_same(o->out, o->model) ||
+                   weft_i_file_is_same(o->out, config);
+    for (size_t i = 0; w != NULL && i < weft_i_st_file_count(w); i++)
+        is_read = is_read || weft_i_file_is_same(o->out, weft_i_st_file(w, i));
+    if (is_read)
+        WEFT_FAIL(WEFT_STATUS_ARG, "%s is read and would be written; give --out another name",
+                  o->out);
+    return WEFT_OK;
+}
+
 static weft_status open_inputs(probe_session *s, const weft_probe_options *o)
 {
     const weft_config *c = &s->source.hf.config;
@@ -187,6 +205,7 @@ static weft_status run_session(weft_probe_result *out,
 {
     WEFT_TRY(weft_i_layout_context(&s->ctx, &o->layout, ctx_options));
     WEFT_TRY(open_inputs(s, o));
+    WEFT_TRY(check_out(s, o));
     WEFT_TRY(take_memory(s, o));
     WEFT_TRY(weft_i_probe_output_create(&s->output, o->out, s->model, &s->source, &s->batch,
                                         s->is_grads));

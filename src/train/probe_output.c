@@ -92,8 +92,11 @@ weft_status weft_i_probe_output_create(weft_probe_output *out,
     add(&o, "loss", weft_i_shape_1d(1), NULL);
     if (is_grads)
         WEFT_TRY_GOTO(st, plan_grads(&o, m, source), out);
-    WEFT_TRY_GOTO(st, weft_i_st_create(&o.writer, o.ctx->alloc, path, o.plan, o.n_plan, &meta, 1),
-                  out);
+    WEFT_TRY_GOTO(st, weft_i_str_print(o.path, sizeof(o.path), "%s", path), out);
+    WEFT_TRY_GOTO(st, weft_i_file_temporary(o.temporary, path), out);
+    WEFT_TRY_GOTO(
+        st, weft_i_st_create(&o.writer, o.ctx->alloc, o.temporary, o.plan, o.n_plan, &meta, 1),
+        out);
 out:
     if (st == WEFT_OK)
         *out = o;
@@ -136,6 +139,10 @@ weft_status weft_i_probe_output_finish(weft_probe_output *o)
     }
     st = weft_i_st_finish(o->writer);
     o->writer = NULL;
+    if (st == WEFT_OK)
+        st = weft_i_file_appear(o->temporary, o->path);
+    if (st != WEFT_OK)
+        weft_i_file_discard(o->temporary, o->path);
 out:
     weft_i_alloc_put(o->ctx->alloc, piece);
     return st;
@@ -145,7 +152,10 @@ void weft_i_probe_output_destroy(weft_probe_output *o)
 {
     if (o->ctx == NULL)
         return;
-    weft_i_st_abandon(o->writer);
+    if (o->writer != NULL) {
+        weft_i_st_abandon(o->writer);
+        weft_i_file_discard(o->temporary, o->path);
+    }
     weft_i_alloc_put(o->ctx->alloc, o->plan);
     weft_i_alloc_put(o->ctx->alloc, o->param);
     weft_i_alloc_put(o->ctx->alloc, o->names);

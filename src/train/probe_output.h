@@ -8,6 +8,8 @@
 typedef struct weft_probe_output {
     weft_ctx *ctx;
     weft_st_writer *writer;
+    char path[WEFT_PATH_MAX];      /* the name it gets once it is whole */
+    char temporary[WEFT_PATH_MAX]; /* the name it is written under */
     weft_st_plan *plan;
     weft_param **param; /* [n_plan]: whose gradient it is; NULL: zeros, or no gradient */
     char *names;        /* "grad/NAME" one after another */
@@ -19,7 +21,8 @@ typedef struct weft_probe_output {
 /**
  * Plans `logits`, `token_loss`, `loss` and, with is_grads, `grad/NAME` for every tensor of the checkpoint: parameters under
  * the file's names, and zeros for tensors the model does not use. Left out: buffers that are no weights, types that are no
- * numbers, and the head of a tied model (its gradient is in the embedding's). Then creates the file.
+ * numbers, and the head of a tied model (its gradient is in the embedding's). Then creates the file,
+ * under another name until it is whole (base/file.h, weft_i_file_temporary).
  *
  * @return WEFT_OK | IO | NOMEM
  */
@@ -36,7 +39,7 @@ weft_status weft_i_probe_output_add(weft_probe_output *o, const float *values, i
 /** All gradients, then the file is complete. Safe to destroy afterwards. */
 weft_status weft_i_probe_output_finish(weft_probe_output *o);
 
-/** Without finish: the unfinished file stays. */
+/** Without finish: the unfinished file is removed, and what was there before is untouched. */
 void weft_i_probe_output_destroy(weft_probe_output *o);
 
 #endif

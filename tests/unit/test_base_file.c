@@ -211,6 +211,26 @@ static void test_base_file__replaces_a_small_file_whole(void **state)
     assert_true(S_ISLNK(info.st_mode));
 }
 
+static void test_base_file__a_link_to_a_file_is_written_through(void **state)
+{
+    (void)state;
+    char link[TMPDIR_PATH_BYTES], text[8] = "", temporary[WEFT_PATH_MAX];
+    struct stat info;
+    tmpdir_write(path, "old", 3);
+    assert_int_equal(symlink(path, tmpdir_join(link, dir, "link")), 0);
+    CHECK_OK(weft_i_file_write(link, "new", 3));
+    assert_int_equal(lstat(link, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(tmpdir_read(path, text, sizeof(text)), 3);
+    assert_memory_equal(text, "new", 3);
+    CHECK_OK(weft_i_file_temporary(temporary, link));
+    assert_string_equal(temporary, link);
+    weft_i_file_discard(temporary, link); /* not the one there is */
+    assert_true(weft_i_file_is_same(link, path));
+    assert_false(weft_i_file_is_same(path, dir));
+    assert_false(weft_i_file_is_same("/dev/null", "/dev/null"));
+}
+
 /* When the last step fails (a folder is in the way), neither the old nor a temporary file is touched or left. */
 static void test_base_file__leaves_nothing_when_replacing_fails(void **state)
 {
@@ -249,6 +269,7 @@ int main(void)
         FILE_TEST(writes_and_counts),
         FILE_TEST(reports_a_full_disk),
         FILE_TEST(replaces_a_small_file_whole),
+        FILE_TEST(a_link_to_a_file_is_written_through),
         FILE_TEST(leaves_nothing_when_replacing_fails),
         FILE_TEST(copies),
     };

@@ -4,8 +4,11 @@
 #include "base/str.h"
 #include "weft/options.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct collected {
     weft_str bytes;
@@ -91,6 +94,35 @@ static void test_data_tokenize__an_empty_text_gives_no_token(void **state)
     assert_int_equal(r.highest_id, -1);
 }
 
+/* Links and devices are written to, never replaced; pipes cannot take a header at the end; inputs are no outputs. */
+static void test_data_tokenize__what_is_there_is_not_destroyed(void **state)
+{
+    scratch *s = *state;
+    char in[WEFT_PATH_MAX], out[WEFT_PATH_MAX], pipe_path[WEFT_PATH_MAX];
+    (void)snprintf(in, sizeof(in), "%s", scratch_file(s, "in", "abc", 3));
+    (void)snprintf(out, sizeof(out), "%s", scratch_path(s, "out.bin"));
+    (void)snprintf(pipe_path, sizeof(pipe_path), "%s", scratch_path(s, "pipe"));
+    const char *files[] = {in};
+    weft_tokenize_options o = options_of(files, 1, out);
+    weft_tokenize_result r;
+    struct stat info;
+    assert_int_equal(symlink("/dev/null", out), 0);
+    expect_ok(weft_tokenize_run(&r, &o));
+    assert_int_equal(lstat(out, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    const int fd = open(pipe_path, O_RDWR); /* so that opening it does not wait */
+    assert_true(fd >= 0);
+    o.out = pipe_path;
+    expect_failure(weft_tokenize_run(&r, &o), WEFT_STATUS_IO, pipe_path, "regular file", NULL);
+    assert_int_equal(lstat(pipe_path, &info), 0);
+    (void)close(fd);
+    o.out = in;
+    expect_failure(weft_tokenize_run(&r, &o), WEFT_STATUS_ARG, in, "another name", NULL);
+    assert_int_equal(stat(in, &info), 0);
+    assert_int_equal(info.st_size, 3);
+}
+
 static void test_data_tokenize__a_failure_leaves_no_file(void **state)
 {
     scratch *s = *state;
@@ -123,6 +155,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_data_tokenize__a_round_trip_gives_the_bytes_back,
                                         scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_data_tokenize__an_empty_text_gives_no_token,
+                                        scratch_setup, scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_data_tokenize__what_is_there_is_not_destroyed,
                                         scratch_setup, scratch_teardown),
         cmocka_unit_test_setup_teardown(test_data_tokenize__a_failure_leaves_no_file, scratch_setup,
                                         scratch_teardown),

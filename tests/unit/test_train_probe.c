@@ -391,6 +391,42 @@ static void test_train_probe__accepts_i32_and_warns_of_the_rest(void **state)
     assert_true(a.loss == b.loss);
 }
 
+/* The file appears whole or not at all, and never in place of what the probe reads. */
+static void test_train_probe__writes_whole_files_and_over_no_input(void **state)
+{
+    scratch *s = *state;
+    const tiny_folder f = {.config = tiny_llama};
+    char folder[512];
+    char batch[512];
+    char weights[WEFT_PATH_MAX];
+    char out[WEFT_PATH_MAX];
+    const int64_t ids[8] = {1, 7, 3, 4, 52, 0, 9, 8};
+    weft_probe_result r;
+
+    weft_probe_options o = {.layout = golden_layout("cpu", ""),
+                            .model = tiny_write(s, "m", &f, folder),
+                            .batch = tiny_batch(s, ids, NULL, 2, 4, batch)};
+    expect_ok(weft_i_path_join(weights, folder, "model.safetensors"));
+    o.out = weights;
+    expect_failure(weft_probe_run(&r, &o, NULL), WEFT_STATUS_ARG, weights, "another name", NULL);
+    o.out = batch;
+    expect_failure(weft_probe_run(&r, &o, NULL), WEFT_STATUS_ARG, batch, "another name", NULL);
+    expect_ok(weft_i_str_print(out, sizeof(out), "%s", scratch_file(s, "out", "before", 6)));
+    o.out = out;
+    expect_ok(weft_probe_run(&r, &o, NULL));
+    weft_st *written = NULL;
+    expect_ok(weft_i_st_open(&written, s->alloc, out));
+    weft_i_st_close(written);
+    expect_ok(weft_i_str_print(out, sizeof(out), "%s", scratch_path(s, "out.tmp")));
+    assert_false(weft_i_file_exists(out));
+    expect_ok(weft_i_dir_make(out)); /* in the way of the temporary name */
+    expect_ok(weft_i_str_print(out, sizeof(out), "%s", scratch_file(s, "out", "before", 6)));
+    expect_failure(weft_probe_run(&r, &o, NULL), WEFT_STATUS_IO, "out.tmp", NULL);
+    uint64_t n_bytes = 0;
+    expect_ok(weft_i_file_size(out, &n_bytes));
+    assert_int_equal(n_bytes, 6);
+}
+
 int main(void)
 {
 #define RUN(test)                                                                                  \
@@ -404,6 +440,7 @@ int main(void)
                                        RUN(loss_of_bf16_is_not_a_staircase),
                                        RUN(threads_change_no_bit),
                                        RUN(refuses_bad_batches),
-                                       RUN(accepts_i32_and_warns_of_the_rest)};
+                                       RUN(accepts_i32_and_warns_of_the_rest),
+                                       RUN(writes_whole_files_and_over_no_input)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
