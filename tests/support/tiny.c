@@ -88,7 +88,7 @@ static void add_buffers(writer *w, int64_t n_layers)
 
 static void write_file(writer *w, const char *path, size_t first, size_t last)
 {
-    weft_st_plan plan[MAX_TENSORS];
+    weft_st_plan plan[MAX_TENSORS] = {{0}};
     weft_st_writer *out = NULL;
     void *bytes = NULL;
 
