@@ -48,8 +48,9 @@ build/weft train --model examples/configs/llama-1m-bytes.json --data "$text" --o
     --train-steps 1500 --micro-batch-size 8 --seq-length 256 --lr 3e-3 --lr-warmup-steps 100 \
     --eval-interval 500 --eval-max-tokens 65536 --log-interval 50 "$@"
 
-step "What it writes, after 'The '"
-build/weft generate --model "$run/latest" --prompt 'The ' --max-new-tokens 240 --temperature 0.6 --seed 2
+step "What it writes"
+printf 'The '
+build/weft generate --model "$run/latest" --prompt 'The ' --max-new-tokens 240 --temperature 0.7 --seed 5
 
 step "Done"
 echo "The model is in $run/latest, a folder that Hugging Face's transformers opens as it is. Try:"
