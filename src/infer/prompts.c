@@ -60,15 +60,13 @@ static weft_status take_ids(weft_sequence *s, const reader *r, int64_t n_prompt)
     return WEFT_OK;
 }
 
-static weft_status check_ids(const weft_sequence *s, const reader *r)
+static weft_status check_id(const weft_sequence *s, const reader *r, int64_t id, int64_t place)
 {
-    for (int64_t i = 0; i < s->n_prompt; i++) {
-        if (s->ids[i] < 0 || s->ids[i] >= r->config->vocab_size)
-            WEFT_FAIL(WEFT_STATUS_MISMATCH,
-                      "prompt %" PRId64 ": id %d at place %" PRId64
-                      " is not one of the model's %" PRId64,
-                      s->number, s->ids[i], i, r->config->vocab_size);
-    }
+    if (id < 0 || id >= r->config->vocab_size)
+        WEFT_FAIL(WEFT_STATUS_MISMATCH,
+                  "prompt %" PRId64 ": id %" PRId64 " at place %" PRId64
+                  " is not one of the model's %" PRId64,
+                  s->number, id, place, r->config->vocab_size);
     return WEFT_OK;
 }
 
@@ -110,15 +108,17 @@ static weft_status read_list(weft_sequence *s, const reader *r, const char *text
             WEFT_TRY(next_id(&is_found, &id, &at, s->number));
             if (!is_found)
                 break;
-            if (pass == 1)
-                s->ids[n] = id >= 0 && id <= INT32_MAX ? (int32_t)id : -1;
+            if (pass == 1) {
+                WEFT_TRY(check_id(s, r, id, n));
+                s->ids[n] = (int32_t)id; /* below the vocabulary, which fits */
+            }
             n++;
         }
         if (n == 0)
             WEFT_FAIL(WEFT_STATUS_ARG, "prompt %" PRId64 " has no ids", s->number);
     }
     s->n_prompt = n;
-    return check_ids(s, r);
+    return WEFT_OK;
 }
 
 /* ---- text ---- */
@@ -151,7 +151,8 @@ static weft_status read_text(weft_sequence *s, const reader *r, const char *text
     WEFT_TRY_GOTO(st, take_ids(s, r, (int64_t)n), out);
     memcpy(s->ids, block, n * sizeof(int32_t));
     s->n_prompt = (int64_t)n;
-    st = check_ids(s, r);
+    for (int64_t i = 0; i < s->n_prompt && st == WEFT_OK; i++)
+        st = check_id(s, r, s->ids[i], i);
 out:
     weft_i_alloc_put(r->ctx->alloc, block);
     return st;

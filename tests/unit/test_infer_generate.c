@@ -346,7 +346,7 @@ static void test_infer_generate__refuses_bad_prompts(void **state)
         const char *message;
     } bad[] = {{"1,2,53", WEFT_STATUS_MISMATCH, "id 53 at place 2 is not one of the model's 53"},
                {"1,-2", WEFT_STATUS_MISMATCH, "place 1"},
-               {"1,99999999999", WEFT_STATUS_MISMATCH, "place 1"},
+               {"1,99999999999", WEFT_STATUS_MISMATCH, "id 99999999999 at place 1"},
                {"1,x", WEFT_STATUS_ARG, "\"x\" is no token id"},
                {"1.5", WEFT_STATUS_ARG, "\"1.5\" is no token id"},
                {"", WEFT_STATUS_ARG, "has no ids"},
