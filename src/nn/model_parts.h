@@ -28,7 +28,10 @@ struct weft_model {
 /** The flat gradients as one dense view [1, n]; not given when there are none. */
 weft_view weft_i_model_grads(const weft_model *m);
 
-/** A micro-batch begins: every parameter waits for its uses again. */
+/**
+ * A micro-batch's backward begins: every parameter waits for its uses again. A parameter that two layers here use (tied)
+ * gets both with BACKWARD_INPUT, so micro-batches whose weight parts wait cannot mix up the counts.
+ */
 void weft_i_model_begin_micro_batch(weft_model *m);
 
 #endif

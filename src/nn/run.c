@@ -445,7 +445,6 @@ weft_status weft_run_forward(weft_run *r, int slot_number)
         WEFT_FAIL(WEFT_STATUS_ARG, "a run without slots cannot keep what backward needs");
     r->exec.pass = WEFT_PASS_FORWARD;
     r->exec.is_again = false;
-    weft_i_model_begin_micro_batch(r->model);
     for (int64_t i = 0; i < r->model->n_layers; i++) {
         weft_layer *l = &r->model->layers[i];
         const size_t mark = weft_exec_mark(&r->exec);
@@ -484,6 +483,8 @@ weft_status weft_run_backward(weft_run *r, int slot_number, unsigned parts)
     int64_t widest = 1;
     weft_view turn[2]; /* gradients of the stream, turn and turn about */
     r->exec.pass = WEFT_PASS_BACKWARD;
+    if ((parts & WEFT_BACKWARD_INPUT) != 0)
+        weft_i_model_begin_micro_batch(r->model);
     for (int64_t i = 1; i < n; i++)
         widest = WEFT_MAX(widest, cols_in(r, i));
     const int64_t rows = s->batch.n_seqs * s->batch.n_tokens;

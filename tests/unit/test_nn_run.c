@@ -363,6 +363,38 @@ static void test_nn_run__hooks_see_every_use_once_and_change_nothing(void **stat
     }
 }
 
+/* Both micro-batches forward, then both backward (GPipe): the same bits, and every parameter ready once each. */
+static void test_nn_run__two_in_flight_are_ready_once_each(void **state)
+{
+    weft_ctx *ctx = open_ctx(WEFT_BACKEND_REFERENCE);
+    weft_model *m = open_model(ctx, &gpt2, WEFT_DTYPE_F32);
+    const weft_run_options plain = {.n_slots = 1};
+    int64_t n = 0;
+    (void)state;
+    float *expected = gradients(m, &plain, &n);
+    seen s = {.model = m};
+    weft_hooks h = {.user = &s, .grad_ready = see_ready};
+    weft_hooks *list[1] = {&h};
+    const weft_run_options o = {.n_slots = 2, .hooks = list, .n_hooks = 1};
+    weft_run *r = open_run(m, &o);
+    weft_model_begin_step(m);
+    for (int i = 0; i < 2; i++) {
+        load(r, i, i);
+        CHECK_OK(weft_run_forward(r, i));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(weft_run_backward(r, i, WEFT_BACKWARD_BOTH));
+    assert_memory_equal(m->grads, expected, (size_t)m->n_grad_elems * sizeof(float));
+    for (int64_t i = 0; i < m->n_params; i++) {
+        if (s.ready_of[i] != 2)
+            fail_msg("%s was ready %d times in 2 micro-batches", m->params[i]->name, s.ready_of[i]);
+    }
+    free(expected);
+    weft_run_destroy(r);
+    weft_model_destroy(m);
+    weft_ctx_destroy(ctx);
+}
+
 static void test_nn_run__frozen_parameters_get_no_gradient(void **state)
 {
     weft_ctx *ctx = open_ctx(WEFT_BACKEND_CPU);
@@ -486,6 +518,7 @@ int main(void)
         cmocka_unit_test(test_nn_run__gradients_are_slopes_with_dropout),
         cmocka_unit_test(test_nn_run__a_feed_forward_width_of_one_is_a_matrix),
         cmocka_unit_test(test_nn_run__hooks_see_every_use_once_and_change_nothing),
+        cmocka_unit_test(test_nn_run__two_in_flight_are_ready_once_each),
         cmocka_unit_test(test_nn_run__frozen_parameters_get_no_gradient),
         cmocka_unit_test(test_nn_run__dry_counts_what_is_taken),
         cmocka_unit_test(test_nn_run__a_batch_that_does_not_fit_is_refused),
