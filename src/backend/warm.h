@@ -5,7 +5,7 @@
 #include "weft/context.h"
 
 /**
- * Runs one small product in each type on a context of its own, so that what the backend's libraries load and keep from
+ * Runs small products in each type on a context of its own, so that what the backend's libraries load and keep from
  * their first use on counts as the program's base and not as a run's memory.
  *
  * @collective  none

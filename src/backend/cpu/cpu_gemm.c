@@ -122,7 +122,7 @@ static weft_gemm_key converted_key(const gemm_run *r, int64_t m, int64_t n, int 
     return key;
 }
 
-static weft_status find_plans(gemm_run *r, bool is_runnable, size_t *scratch_bytes)
+static weft_status find_plans(gemm_run *r, size_t *scratch_bytes)
 {
     weft_gemm_cache *const cache = r->cpu->gemms;
     const tile_grid *const g = &r->grid;
@@ -138,7 +138,7 @@ static weft_status find_plans(gemm_run *r, bool is_runnable, size_t *scratch_byt
             const weft_gemm_key key =
                 r->is_converted ? converted_key(r, m, n, which) : key_of(r, m, n);
             weft_gemm_plan **const plan = r->is_converted ? plans[which] : &r->plan[lm][ln];
-            WEFT_TRY(weft_i_gemm_cache_find(cache, &key, is_runnable, plan));
+            WEFT_TRY(weft_i_gemm_cache_find(cache, &key, plan));
             *scratch_bytes = WEFT_MAX(*scratch_bytes, weft_i_gemm_plan_scratch_bytes(*plan));
         }
     }
@@ -146,7 +146,7 @@ static weft_status find_plans(gemm_run *r, bool is_runnable, size_t *scratch_byt
     return WEFT_OK;
 }
 
-static weft_status prepare(gemm_run *r, weft_cpu *cpu, const weft_gemm_args *a, bool is_runnable)
+static weft_status prepare(gemm_run *r, weft_cpu *cpu, const weft_gemm_args *a)
 {
     weft_i_cpu_thread_start(); /* the caller may not be the thread that made the context */
     memset(r, 0, sizeof(*r));
@@ -160,7 +160,7 @@ static weft_status prepare(gemm_run *r, weft_cpu *cpu, const weft_gemm_args *a, 
     r->grid = grid_of(a, r->m, r->n, r->k);
     const bool is_bf16 = a->a.dtype == WEFT_DTYPE_BF16;
     r->is_converted = (is_bf16 && !cpu->has_bf16) || (!is_bf16 && a->c.dtype == WEFT_DTYPE_BF16);
-    WEFT_TRY(find_plans(r, is_runnable, &r->worker_bytes));
+    WEFT_TRY(find_plans(r, &r->worker_bytes));
     if (r->is_converted) {
         const int64_t kc = WEFT_MIN(r->k, (int64_t)KC);
         const int64_t floats =
@@ -173,7 +173,7 @@ static weft_status prepare(gemm_run *r, weft_cpu *cpu, const weft_gemm_args *a, 
 weft_status weft_i_cpu_gemm_workspace(weft_cpu *cpu, const weft_gemm_args *a, size_t *out)
 {
     gemm_run r;
-    WEFT_TRY(prepare(&r, cpu, a, false));
+    WEFT_TRY(prepare(&r, cpu, a));
     const int64_t n_tiles = WEFT_MAX(r.grid.n_m * r.grid.n_n, (int64_t)1);
     *out = r.worker_bytes * (size_t)WEFT_MIN((int64_t)cpu->n_threads, n_tiles);
     return WEFT_OK;
@@ -306,7 +306,7 @@ weft_status weft_i_cpu_gemm(weft_backend *b, const void *args, void *workspace)
     weft_cpu *const cpu = weft_i_cpu_of(b);
     const weft_gemm_args *const a = args;
     gemm_run r;
-    WEFT_TRY(prepare(&r, cpu, a, true));
+    WEFT_TRY(prepare(&r, cpu, a));
     if (r.m == 0 || r.n == 0)
         return WEFT_OK;
     if (r.k == 0) {

@@ -243,10 +243,8 @@ static int take_place(weft_gemm_cache *c)
     return oldest;
 }
 
-weft_status weft_i_gemm_cache_find(weft_gemm_cache *c,
-                                   const weft_gemm_key *key,
-                                   bool is_runnable,
-                                   weft_gemm_plan **out)
+weft_status
+weft_i_gemm_cache_find(weft_gemm_cache *c, const weft_gemm_key *key, weft_gemm_plan **out)
 {
     const int bucket = bucket_of(key);
     int i = c->bucket[bucket];
@@ -263,7 +261,7 @@ weft_status weft_i_gemm_cache_find(weft_gemm_cache *c,
     }
     c->place[i].last_use = ++c->clock;
     *out = &c->place[i];
-    return is_runnable ? make_primitive(*out) : WEFT_OK;
+    return make_primitive(*out);
 }
 
 size_t weft_i_gemm_plan_scratch_bytes(const weft_gemm_plan *p)

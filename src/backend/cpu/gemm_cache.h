@@ -36,13 +36,13 @@ void weft_i_gemm_cache_destroy(weft_gemm_cache *c);
  * The product of this shape. Valid until some hundred other shapes were asked for. Only the thread that owns the
  * context may call it.
  *
- * @param is_runnable  false: only the scratchpad's size is wanted (nothing is compiled)
+ * It is compiled even when only its scratchpad's size is wanted: a plan asks for just what the run will use, the library keeps what
+ * it compiled, and so its code is part of the program before a run's memory is measured.
+ *
  * @return WEFT_OK | DEVICE oneDNN refused
  */
-weft_status weft_i_gemm_cache_find(weft_gemm_cache *c,
-                                   const weft_gemm_key *key,
-                                   bool is_runnable,
-                                   weft_gemm_plan **out);
+weft_status
+weft_i_gemm_cache_find(weft_gemm_cache *c, const weft_gemm_key *key, weft_gemm_plan **out);
 
 size_t weft_i_gemm_plan_scratch_bytes(const weft_gemm_plan *p);
 
