@@ -16,8 +16,7 @@ static inline weft_rng_block
 weft_i_dropout_words(const weft_dropout *d, uint32_t quad, int32_t position, int64_t sample)
 {
     const weft_rng_key key = {{d->key[0], d->key[1]}};
-    const weft_rng_block counter = {{quad,
-                                     (uint32_t)position,
+    const weft_rng_block counter = {{quad, (uint32_t)position,
                                      (uint32_t)((uint64_t)sample & 0xffffffffu),
                                      ((uint32_t)((uint64_t)sample >> 32) << 24) | d->site}};
     return weft_i_rng_philox(key, counter);

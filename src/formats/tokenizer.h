@@ -19,7 +19,8 @@ int64_t weft_i_tokenizer_eos(const weft_tokenizer *t);  /* -1: none */
 bool weft_i_tokenizer_is_bytewise(const weft_tokenizer *t);
 
 /** Any bytes, valid UTF-8 or not, give ids; ids has room for n_bytes. */
-weft_status weft_i_tokenizer_encode(const weft_tokenizer *t, const char *text, size_t n_bytes, int32_t *ids, size_t *n_ids);
+weft_status weft_i_tokenizer_encode(
+    const weft_tokenizer *t, const char *text, size_t n_bytes, int32_t *ids, size_t *n_ids);
 
 /** Appends the bytes an id stands for (none for special ids). ARG for an id out of range. */
 weft_status weft_i_tokenizer_decode(const weft_tokenizer *t, int32_t id, weft_str *out);
@@ -33,7 +34,9 @@ typedef struct weft_utf8_stream {
     int n_held;
 } weft_utf8_stream;
 
-weft_status weft_i_utf8_stream_add(weft_utf8_stream *s, const char *bytes, size_t n_bytes, weft_str *out);
-weft_status weft_i_utf8_stream_end(weft_utf8_stream *s, weft_str *out); /* an incomplete tail gives one U+FFFD */
+weft_status
+weft_i_utf8_stream_add(weft_utf8_stream *s, const char *bytes, size_t n_bytes, weft_str *out);
+weft_status weft_i_utf8_stream_end(weft_utf8_stream *s,
+                                   weft_str *out); /* an incomplete tail gives one U+FFFD */
 
 #endif
