@@ -88,17 +88,18 @@ static void drop_tile(float *score, const float *keep, int64_t n_keys)
         score[i] *= keep[i];
 }
 
-/** Rows [row, row + n) of one head as the A of a product: in place for F32, converted for BF16. */
-static tile_a
-rows_of(weft_view x, int64_t row, int64_t col, int64_t n, int64_t head_dim, float *copy)
+/** out [d, queries] += V^T P^T; on the diagonal slab by slab of keys, for the queries that see any of it. */
+static void
+add_values(forward_scratch *w, const tile_a *v, int64_t n_keys, int64_t d, int64_t first)
 {
-    if (x.dtype == WEFT_DTYPE_F32) {
-        const tile_a direct = {at(x, row, col), x.ld, 1};
-        return direct;
+    for (int64_t j = 0; j < n_keys;) {
+        const int64_t n = first >= n_keys - 1 ? n_keys : WEFT_MIN(n_keys - j, (int64_t)SLAB);
+        const int64_t i = WEFT_MIN(first_seeing(j, first), (int64_t)QUERIES - SLAB);
+        const tile_a part = {v->a + j * v->col, v->row, v->col};
+        const tile_shape s = {d, QUERIES - i, n, QUERIES, QUERIES, true};
+        tile_product(w->out + i, &part, w->score + j * QUERIES + i, &s);
+        j += n;
     }
-    tile_load(copy, x, row, col, n, head_dim);
-    const tile_a converted = {copy, padded(head_dim), 1};
-    return converted;
 }
 
 static void
@@ -133,7 +134,9 @@ forward_tile(const weft_attention_forward_args *a, const weft_attn_task *t, floa
     forward_scratch w;
     mask_rows m;
     lay_out(&w, scratch, d);
-    memset(w.q, 0, (size_t)(2 * QUERIES * padded(d)) * sizeof(float)); /* q's padding and out */
+    memset(w.out, 0, (size_t)(QUERIES * d) * sizeof(float));
+    if (t->n_queries < QUERIES)
+        memset(w.q, 0, (size_t)(QUERIES * d) * sizeof(float));
     tile_load(w.rows, a->q, row, t->head * d, t->n_queries, d);
     tile_transpose(w.q, QUERIES, w.rows, padded(d), t->n_queries, d);
     for (int64_t i = 0; i < QUERIES; i++) {
@@ -144,19 +147,17 @@ forward_tile(const weft_attention_forward_args *a, const weft_attn_task *t, floa
         mask_rows_of(&m, &s->dropout, row, t->n_queries);
     for (int64_t j = 0; j < n_keys; j += KEYS) {
         const int64_t n = WEFT_MIN(n_keys - j, (int64_t)KEYS);
-        const tile_a k = rows_of(a->k, kv_row + j, kv_col, n, d, w.key);
-        const tile_a v = rows_of(a->v, kv_row + j, kv_col, n, d, w.value);
+        const tile_a k = tile_rows(a->k, kv_row + j, kv_col, n, d, w.key);
+        const tile_a v = tile_rows(a->v, kv_row + j, kv_col, n, d, w.value);
         const tile_a v_transposed = {v.a, v.col, v.row};
-        const tile_shape scores = {n, QUERIES, d, QUERIES, QUERIES, false};
-        const tile_shape outs = {d, QUERIES, n, QUERIES, QUERIES, true};
-        tile_product(w.score, &k, w.q, &scores);
+        score_product(w.score, &k, w.q, n, d, first - j);
         mask_scores(w.score, n, first - j);
         softmax_tile(&w, n, s->scale, d);
         if (s->dropout.p > 0.0f) {
             mask_tile(w.keep, &m, &s->dropout, t->head, j, n);
             drop_tile(w.score, w.keep, n);
         }
-        tile_product(w.out, &v_transposed, w.score, &outs);
+        add_values(&w, &v_transposed, n, d, first - j);
     }
     finish_tile(a, t, &w);
 }

@@ -13,6 +13,42 @@ enum { QUERIES = WEFT_ATTENTION_QUERIES, KEYS = 64 };
 /** Scores are kept transposed, [key][query]: reductions over keys are then sums of vectors. */
 typedef float score_tile[KEYS][QUERIES];
 
+/* Tiles on the diagonal are worked on in slabs of this many keys: queries before a slab see none of it. */
+enum { SLAB = 16 };
+
+/** First query (a multiple of SLAB) that may see key `j` of a tile; `first`: as for mask_scores. */
+static inline int64_t first_seeing(int64_t j, int64_t first)
+{
+    return j > first ? (j - first) / SLAB * SLAB : 0;
+}
+
+/** C [n_keys, queries] = A [n_keys, d] B [d, QUERIES], but for queries that see none of a slab of keys. */
+static inline void
+score_product(float *c, const tile_a *a, const float *b, int64_t n_keys, int64_t d, int64_t first)
+{
+    for (int64_t j = 0; j < n_keys;) {
+        const int64_t n = first >= n_keys - 1 ? n_keys : WEFT_MIN(n_keys - j, (int64_t)SLAB);
+        const int64_t i = WEFT_MIN(first_seeing(j, first), (int64_t)QUERIES - SLAB);
+        const tile_a part = {a->a + j * a->row, a->row, a->col};
+        const tile_shape s = {n, QUERIES - i, d, QUERIES, QUERIES, false};
+        tile_product(c + j * QUERIES + i, &part, b + i, &s);
+        j += n;
+    }
+}
+
+/** A tile of keys or values: where it lies when that is fp32 (in whole vectors), else converted. */
+static inline tile_a
+tile_rows(weft_view x, int64_t row, int64_t col, int64_t n, int64_t d, float *copy)
+{
+    if (x.dtype == WEFT_DTYPE_F32 && d % ROW_FLOATS == 0) {
+        const tile_a direct = {at(x, row, col), x.ld, 1};
+        return direct;
+    }
+    tile_load(copy, x, row, col, n, d);
+    const tile_a converted = {copy, padded(d), 1};
+    return converted;
+}
+
 /** Sets scores of keys a query must not see to -inf. `first`: index of tile query 0 minus that of tile key 0. */
 static inline void mask_scores(float *score, int64_t n_keys, int64_t first)
 {

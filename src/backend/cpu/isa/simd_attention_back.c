@@ -55,7 +55,9 @@ static void load_queries(const weft_attention_backward_args *a,
 {
     const weft_attention_shape *const s = t->shape;
     const int64_t d = s->head_dim, ld = padded(d), row = t->seq * s->q_tokens + first;
-    memset(w->q_rows, 0, (size_t)(5 * QUERIES * ld) * sizeof(float)); /* to dq */
+    const size_t tile_bytes = (size_t)(QUERIES * ld) * sizeof(float);
+    if (n < QUERIES)
+        memset(w->q_rows, 0, 5 * tile_bytes); /* to dq */
     tile_load(w->dq, a->out, row, head * d, n, d);
     tile_load(w->q_rows, a->q, row, head * d, n, d);
     tile_load(w->dout_rows, a->dout, row, head * d, n, d);
@@ -69,33 +71,65 @@ static void load_queries(const weft_attention_backward_args *a,
         w->delta[i] = sum;
         w->lse[i] = i < n ? lse[i] : 0.0f;
     }
-    memset(w->dq, 0, (size_t)(QUERIES * ld) * sizeof(float));
+    memset(w->dq, 0, tile_bytes);
     tile_transpose(w->q, QUERIES, w->q_rows, ld, QUERIES, d);
     tile_transpose(w->dout, QUERIES, w->dout_rows, ld, QUERIES, d);
 }
 
-/** S^T and dP^T to P^T (with dropout) and dS^T. */
-static void slopes_of_tile(backward_scratch *w, int64_t n_keys, float scale, bool is_dropped)
+/** S^T and dP^T to P^T (with dropout, where keep is given) and dS^T, for ROW_FLOATS queries of one key. */
+static WEFT_ALWAYS_INLINE void slopes_of_key(
+    float *p, float *g, const float *keep, const float *lse, const float *delta, float scale)
 {
-    float *const weight = w->weight, *const slope = w->slope;
+    WEFT_SIMD
+    for (int64_t i = 0; i < ROW_FLOATS; i++) {
+        const float x = exp_f32(weft_fma(scale, p[i], -lse[i]));
+        const float kept = keep == NULL ? 1.0f : keep[i];
+        g[i] = x * (g[i] * kept - delta[i]) * scale;
+        p[i] = x * kept;
+    }
+}
+
+static void
+slopes_of_tile(backward_scratch *w, int64_t n_keys, int64_t first, float scale, bool is_dropped)
+{
     for (int64_t j = 0; j < n_keys; j++) {
-        float *const p = weight + j * QUERIES, *const g = slope + j * QUERIES;
-        if (!is_dropped) {
-            WEFT_SIMD
-            for (int64_t i = 0; i < QUERIES; i++) {
-                const float x = exp_f32(weft_fma(scale, p[i], -w->lse[i]));
-                g[i] = x * (g[i] - w->delta[i]) * scale;
-                p[i] = x;
-            }
-            continue;
+        for (int64_t i = first_seeing(j, first); i < QUERIES; i += ROW_FLOATS) {
+            const int64_t at_query = j * QUERIES + i;
+            float *const p = w->weight + at_query, *const g = w->slope + at_query;
+            if (is_dropped)
+                slopes_of_key(p, g, w->keep + at_query, w->lse + i, w->delta + i, scale);
+            else
+                slopes_of_key(p, g, NULL, w->lse + i, w->delta + i, scale);
         }
-        const float *const keep = w->keep + j * QUERIES;
-        WEFT_SIMD
-        for (int64_t i = 0; i < QUERIES; i++) {
-            const float x = exp_f32(weft_fma(scale, p[i], -w->lse[i]));
-            g[i] = x * (g[i] * keep[i] - w->delta[i]) * scale;
-            p[i] = x * keep[i];
-        }
+    }
+}
+
+/** dV += P^T dO, dK += dS^T Q, dQ += dS K. */
+static void
+add_gradients(backward_scratch *w, const tile_a *k, int64_t n_keys, int64_t first_key, int64_t ld)
+{
+    const tile_a p = {w->weight, QUERIES, 1}, g = {w->slope, QUERIES, 1},
+                 g_back = {w->slope, 1, QUERIES};
+    const tile_shape to_keys = {n_keys, ld, QUERIES, ld, ld, true};
+    const tile_shape to_queries = {QUERIES, ld, n_keys, k->row, ld, true};
+    tile_product(w->dv + first_key * ld, &p, w->dout_rows, &to_keys);
+    tile_product(w->dk + first_key * ld, &g, w->q_rows, &to_keys);
+    tile_product(w->dq, &g_back, k->a, &to_queries);
+}
+
+/** The same where key j is seen by queries j and later only: a slab of keys meets later queries, one of queries earlier keys. */
+static void add_gradients_diagonal(
+    backward_scratch *w, const tile_a *k, int64_t n_keys, int64_t first_key, int64_t ld)
+{
+    for (int64_t j = 0; j < n_keys; j += SLAB) {
+        const int64_t n = WEFT_MIN(n_keys - j, (int64_t)SLAB), from = j * QUERIES + j;
+        const tile_a p = {w->weight + from, QUERIES, 1}, g = {w->slope + from, QUERIES, 1};
+        const tile_a g_back = {w->slope + j, 1, QUERIES};
+        const tile_shape to_keys = {n, ld, QUERIES - j, ld, ld, true};
+        const tile_shape to_queries = {SLAB, ld, j + n, k->row, ld, true};
+        tile_product(w->dv + (first_key + j) * ld, &p, w->dout_rows + j * ld, &to_keys);
+        tile_product(w->dk + (first_key + j) * ld, &g, w->q_rows + j * ld, &to_keys);
+        tile_product(w->dq + j * ld, &g_back, k->a, &to_queries);
     }
 }
 
@@ -116,23 +150,18 @@ static void backward_tile(const weft_attention_backward_args *a,
         mask_rows_of(&m, &s->dropout, row, n_queries);
     for (int64_t j = 0; j < n_keys; j += KEYS) {
         const int64_t n = WEFT_MIN(n_keys - j, (int64_t)KEYS);
-        tile_load(w->key, a->k, t->seq * s->kv_tokens + j, t->head * d, n, d);
-        tile_load(w->value, a->v, t->seq * s->kv_tokens + j, t->head * d, n, d);
-        const tile_a k = {w->key, ld, 1}, v = {w->value, ld, 1};
-        const tile_a p = {w->weight, QUERIES, 1}, g = {w->slope, QUERIES, 1},
-                     g_back = {w->slope, 1, QUERIES};
-        const tile_shape scores = {n, QUERIES, d, QUERIES, QUERIES, false};
-        const tile_shape to_keys = {n, ld, QUERIES, ld, ld, true};
-        const tile_shape to_queries = {QUERIES, ld, n, ld, ld, true};
-        tile_product(w->weight, &k, w->q, &scores);
-        tile_product(w->slope, &v, w->dout, &scores);
+        const tile_a k = tile_rows(a->k, t->seq * s->kv_tokens + j, t->head * d, n, d, w->key);
+        const tile_a v = tile_rows(a->v, t->seq * s->kv_tokens + j, t->head * d, n, d, w->value);
+        score_product(w->weight, &k, w->q, n, d, first - j);
+        score_product(w->slope, &v, w->dout, n, d, first - j);
         mask_scores(w->weight, n, first - j);
         if (is_dropped)
             mask_tile(w->keep, &m, &s->dropout, head, j, n);
-        slopes_of_tile(w, n, s->scale, is_dropped);
-        tile_product(w->dv + j * ld, &p, w->dout_rows, &to_keys);
-        tile_product(w->dk + j * ld, &g, w->q_rows, &to_keys);
-        tile_product(w->dq, &g_back, w->key, &to_queries);
+        slopes_of_tile(w, n, first - j, s->scale, is_dropped);
+        if (j < first)
+            add_gradients(w, &k, n, j, ld);
+        else
+            add_gradients_diagonal(w, &k, n, j, ld);
     }
     tile_store(a->dq, row, head * d, w->dq, n_queries, d);
 }

@@ -111,7 +111,7 @@ static inline void tile_transpose(
     }
 }
 
-/** Rows of a matrix of either type as fp32 at out [rows, padded(cols)], the padding zero. */
+/** Rows of a matrix of either type as fp32 at out [rows, padded(cols)], the padding zero. (No memcpy: rows are short.) */
 static inline void
 tile_load(float *out, weft_view x, int64_t row, int64_t col, int64_t rows, int64_t cols)
 {
@@ -124,7 +124,9 @@ tile_load(float *out, weft_view x, int64_t row, int64_t col, int64_t rows, int64
             for (int64_t c = 0; c < cols; c++)
                 to[c] = load(from, c, true);
         } else {
-            memcpy(to, from, (size_t)cols * sizeof(float));
+            WEFT_SIMD
+            for (int64_t c = 0; c < cols; c++)
+                to[c] = load(from, c, false);
         }
         for (int64_t c = cols; c < ld; c++)
             to[c] = 0.0f;
@@ -143,7 +145,9 @@ tile_store(weft_view x, int64_t row, int64_t col, const float *in, int64_t rows,
             for (int64_t c = 0; c < cols; c++)
                 store(to, c, from[c], true);
         } else {
-            memcpy(to, from, (size_t)cols * sizeof(float));
+            WEFT_SIMD
+            for (int64_t c = 0; c < cols; c++)
+                store(to, c, from[c], false);
         }
     }
 }
