@@ -391,6 +391,42 @@ static void test_train_probe__accepts_i32_and_warns_of_the_rest(void **state)
     assert_true(a.loss == b.loss);
 }
 
+/* One key in sight: its weight is 1 whatever the scores, so nothing comes back to queries and keys, not even rounding. */
+static void test_train_probe__a_lone_key_gives_queries_no_gradient(void **state)
+{
+    static const char *const backends[] = {"cpu", "reference"};
+    static const char *const types[] = {"fp32", "bf16"};
+    static const char *const names[] = {"grad/model.layers.0.self_attn.q_proj.weight",
+                                        "grad/model.layers.2.self_attn.k_proj.weight"};
+    scratch *s = *state;
+    const tiny_folder f = {.config = tiny_llama};
+    const int64_t ids[6] = {1, 7, 52, 0, 9, 33}; /* position 0 alone has a target */
+    char folder[512];
+    char batch[512];
+    tiny_log log;
+    weft_probe_result r;
+
+    tiny_write(s, "m", &f, folder);
+    tiny_batch(s, ids, NULL, 3, 2, batch);
+    for (int i = 0; i < 4; i++) {
+        const weft_probe_options o = {.layout = golden_layout(backends[i / 2], types[i % 2]),
+                                      .model = folder,
+                                      .batch = batch,
+                                      .grads = true};
+        weft_st *file = run_probe(s, &o, &r, &log);
+        for (int k = 0; k < 2; k++) {
+            const weft_st_tensor *t = tensor_in(file, names[k]);
+            int64_t n = 0;
+            expect_ok(weft_i_shape_count(&t->shape, &n));
+            for (int64_t j = 0; j < n; j++)
+                assert_true(tensor_at(t, j) == 0.0);
+        }
+        const weft_st_tensor *v = tensor_in(file, "grad/model.layers.0.self_attn.v_proj.weight");
+        assert_true(tensor_at(v, 0) != 0.0);
+        weft_i_st_close(file);
+    }
+}
+
 /* The file appears whole or not at all, and never in place of what the probe reads. */
 static void test_train_probe__writes_whole_files_and_over_no_input(void **state)
 {
@@ -441,6 +477,7 @@ int main(void)
                                        RUN(threads_change_no_bit),
                                        RUN(refuses_bad_batches),
                                        RUN(accepts_i32_and_warns_of_the_rest),
+                                       RUN(a_lone_key_gives_queries_no_gradient),
                                        RUN(writes_whole_files_and_over_no_input)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

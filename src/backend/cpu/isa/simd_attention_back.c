@@ -45,6 +45,21 @@ static void lay_out(backward_scratch *w, float *scratch, const weft_attention_sh
     w->dv = w->dk + s->kv_tokens * d;
 }
 
+/**
+ * delta from dO^T and O^T (in w->q), added in the order in which dP^T is: where a query sees one key alone, or one takes all
+ * of its weight, O is that key's value, and dP - delta is exactly zero as it should be, not the difference of two roundings.
+ */
+static void set_delta(backward_scratch *w, int64_t d)
+{
+    memset(w->delta, 0, sizeof(w->delta));
+    for (int64_t c = 0; c < d; c++) {
+        const float *const x = w->dout + c * QUERIES, *const y = w->q + c * QUERIES;
+        WEFT_SIMD
+        for (int64_t i = 0; i < QUERIES; i++)
+            w->delta[i] = weft_fma(y[i], x[i], w->delta[i]);
+    }
+}
+
 /** Loads a tile of queries, what comes back to them, and their row numbers; padding gives zeros everywhere. */
 static void load_queries(const weft_attention_backward_args *a,
                          const weft_attn_task *t,
@@ -62,18 +77,13 @@ static void load_queries(const weft_attention_backward_args *a,
     tile_load(w->q_rows, a->q, row, head * d, n, d);
     tile_load(w->dout_rows, a->dout, row, head * d, n, d);
     const float *const lse = at(a->lse, t->seq * s->n_heads + head, first);
-    for (int64_t i = 0; i < QUERIES; i++) {
-        const float *const x = w->dout_rows + i * ld, *const y = w->dq + i * ld;
-        float sum = 0.0f;
-        WEFT_SIMD_SUM(sum)
-        for (int64_t c = 0; c < ld; c++)
-            sum = weft_fma(x[c], y[c], sum);
-        w->delta[i] = sum;
+    for (int64_t i = 0; i < QUERIES; i++)
         w->lse[i] = i < n ? lse[i] : 0.0f;
-    }
-    memset(w->dq, 0, tile_bytes);
-    tile_transpose(w->q, QUERIES, w->q_rows, ld, QUERIES, d);
     tile_transpose(w->dout, QUERIES, w->dout_rows, ld, QUERIES, d);
+    tile_transpose(w->q, QUERIES, w->dq, ld, QUERIES, d); /* the outputs, for delta */
+    set_delta(w, d);
+    tile_transpose(w->q, QUERIES, w->q_rows, ld, QUERIES, d);
+    memset(w->dq, 0, tile_bytes);
 }
 
 /** S^T and dP^T to P^T (with dropout, where keep is given) and dS^T, for ROW_FLOATS queries of one key. */
