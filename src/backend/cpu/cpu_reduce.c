@@ -15,6 +15,7 @@ enum { SUM_BLOCKS = 256, SUM_BLOCK_ELEMS = 32768 };
 
 /** Blocks of a matrix seen as rows of columns; a dense one is a single row. */
 typedef struct sum_grid {
+    const weft_cpu *cpu;
     const weft_view *x;
     int64_t rows, cols;
     int64_t block; /* columns of a block of a dense matrix, rows of a block of another */
@@ -50,10 +51,24 @@ size_t weft_i_cpu_find_nonfinite_workspace(const weft_view *x)
     return (size_t)grid_of(x).n_blocks * sizeof(int64_t);
 }
 
+static void add_squares(const weft_cpu *cpu, weft_sum *part, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += WEFT_SQUARE_SUM_ELEMS) {
+        const int64_t some = WEFT_MIN(n - i, (int64_t)WEFT_SQUARE_SUM_ELEMS);
+        weft_square_sum s;
+        cpu->kernels->sum_squares(&s, x + i, some);
+        if (s.is_exact)
+            for (int k = 0; k < 3; k++)
+                weft_i_sum_add(part, s.part[k]);
+        else
+            weft_i_sum_add_squares(part, x + i, some);
+    }
+}
+
 static void sum_span(const sum_grid *g, weft_sum *part, const float *x, int64_t n)
 {
     if (g->is_square)
-        weft_i_sum_add_squares(part, x, n);
+        add_squares(g->cpu, part, x, n);
     else
         weft_i_sum_add_floats(part, x, n);
 }
@@ -77,6 +92,7 @@ static void sum_block(void *user, int64_t block, int worker)
 static weft_status run_sum(weft_backend *b, const weft_sum_args *a, void *workspace, bool is_square)
 {
     sum_grid g = grid_of(&a->x);
+    g.cpu = weft_i_cpu_of(b);
     g.is_square = is_square;
     g.part = workspace;
     weft_i_cpu_run(weft_i_cpu_of(b), g.n_blocks, (double)g.rows * (double)g.cols, sum_block, &g);

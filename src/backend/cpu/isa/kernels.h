@@ -29,6 +29,15 @@ typedef struct weft_attn_task {
     int64_t n_queries;
 } weft_attn_task;
 
+/** The sum of part[], each exact; !is_exact: the numbers were too far apart, or not all finite. */
+typedef struct weft_square_sum {
+    double part[3];
+    bool is_exact;
+} weft_square_sum;
+
+/** Elements of one call of sum_squares, at most 2^13. */
+#define WEFT_SQUARE_SUM_ELEMS 8192
+
 #define WEFT_CPU_KERNELS(X)                                                                        \
     X(fill, (void *x, weft_dtype t, int64_t n, float value))                                       \
     X(convert, (void *y, weft_dtype ty, const void *x, weft_dtype tx, int64_t n))                  \
@@ -52,6 +61,7 @@ typedef struct weft_attn_task {
       (const weft_attention_backward_args *a, const weft_attn_task *t, float *scratch))            \
     X(xent_stats, (const weft_xent_stats_args *a, int64_t row, int64_t n))                         \
     X(xent_grad, (const weft_xent_grad_args *a, int64_t row, int64_t n))                           \
+    X(sum_squares, (weft_square_sum * out, const float *x, int64_t n))                             \
     X(adamw, (const weft_adamw_args *a, int64_t first, int64_t n))                                 \
     X(sgd, (const weft_sgd_args *a, int64_t first, int64_t n))
 

@@ -91,13 +91,13 @@ static inline void mask_tile(float *keep,
         float *const to = keep + j * QUERIES;
         WEFT_SIMD
         for (int64_t i = 0; i < QUERIES; i++) {
-            uint32_t c[4] = {first_quad + (uint32_t)(j / 4), m->position[i], m->sample_low[i],
-                             m->sample_high[i]};
-            philox(c, key0, key1);
-            to[i] = c[0] >= threshold ? kept : 0.0f;
-            to[QUERIES + i] = c[1] >= threshold ? kept : 0.0f;
-            to[2 * QUERIES + i] = c[2] >= threshold ? kept : 0.0f;
-            to[3 * QUERIES + i] = c[3] >= threshold ? kept : 0.0f;
+            uint32_t c0 = first_quad + (uint32_t)(j / 4), c1 = m->position[i];
+            uint32_t c2 = m->sample_low[i], c3 = m->sample_high[i];
+            PHILOX(c0, c1, c2, c3, key0, key1);
+            to[i] = c0 >= threshold ? kept : 0.0f;
+            to[QUERIES + i] = c1 >= threshold ? kept : 0.0f;
+            to[2 * QUERIES + i] = c2 >= threshold ? kept : 0.0f;
+            to[3 * QUERIES + i] = c3 >= threshold ? kept : 0.0f;
         }
     }
 }

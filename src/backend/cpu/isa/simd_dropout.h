@@ -12,20 +12,28 @@ static WEFT_ALWAYS_INLINE uint32_t high_of_product(uint32_t a, uint32_t b)
     return (uint32_t)(((uint64_t)a * b) >> 32);
 }
 
-/** Philox 4x32-10 of counter c, in place. */
-static WEFT_ALWAYS_INLINE void philox(uint32_t c[4], uint32_t k0, uint32_t k1)
-{
-    for (int round = 0; round < 10; round++) {
-        const uint32_t h0 = high_of_product(0xD2511F53u, c[0]), l0 = 0xD2511F53u * c[0];
-        const uint32_t h1 = high_of_product(0xCD9E8D57u, c[2]), l1 = 0xCD9E8D57u * c[2];
-        c[0] = h1 ^ c[1] ^ k0;
-        c[1] = l1;
-        c[2] = h0 ^ c[3] ^ k1;
-        c[3] = l0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-}
+/* Philox 4x32-10 on four variables. A macro on scalars: an array, a pointer or a loop inside would keep the loop around it
+   from being vectorised. */
+#define PHILOX_ROUND(c0, c1, c2, c3, k0, k1)                                                       \
+    do {                                                                                           \
+        const uint32_t high0 = high_of_product(0xD2511F53u, c0), low0 = 0xD2511F53u * (c0);        \
+        const uint32_t high1 = high_of_product(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * (c2);        \
+        (c0) = high1 ^ (c1) ^ (k0);                                                                \
+        (c1) = low1;                                                                               \
+        (c2) = high0 ^ (c3) ^ (k1);                                                                \
+        (c3) = low0;                                                                               \
+    } while (0)
+
+#define PHILOX_TWO_ROUNDS(c0, c1, c2, c3, k0, k1, n)                                               \
+    PHILOX_ROUND(c0, c1, c2, c3, (k0) + (n)*0x9E3779B9u, (k1) + (n)*0xBB67AE85u);                  \
+    PHILOX_ROUND(c0, c1, c2, c3, (k0) + ((n) + 1) * 0x9E3779B9u, (k1) + ((n) + 1) * 0xBB67AE85u)
+
+#define PHILOX(c0, c1, c2, c3, k0, k1)                                                             \
+    PHILOX_TWO_ROUNDS(c0, c1, c2, c3, k0, k1, 0u);                                                 \
+    PHILOX_TWO_ROUNDS(c0, c1, c2, c3, k0, k1, 2u);                                                 \
+    PHILOX_TWO_ROUNDS(c0, c1, c2, c3, k0, k1, 4u);                                                 \
+    PHILOX_TWO_ROUNDS(c0, c1, c2, c3, k0, k1, 6u);                                                 \
+    PHILOX_TWO_ROUNDS(c0, c1, c2, c3, k0, k1, 8u)
 
 /** Words 4 * quad .. of n_quads counters that differ in their first word only, word e % 4 of quad e / 4 at word[e]. */
 static inline void philox_quads(uint32_t *word,
@@ -37,12 +45,12 @@ static inline void philox_quads(uint32_t *word,
     const uint32_t k0 = key[0], k1 = key[1], r0 = rest[0], r1 = rest[1], r2 = rest[2];
     WEFT_SIMD
     for (int64_t i = 0; i < n_quads; i++) {
-        uint32_t c[4] = {first_quad + (uint32_t)i, r0, r1, r2};
-        philox(c, k0, k1);
-        word[4 * i] = c[0];
-        word[4 * i + 1] = c[1];
-        word[4 * i + 2] = c[2];
-        word[4 * i + 3] = c[3];
+        uint32_t c0 = first_quad + (uint32_t)i, c1 = r0, c2 = r1, c3 = r2;
+        PHILOX(c0, c1, c2, c3, k0, k1);
+        word[4 * i] = c0;
+        word[4 * i + 1] = c1;
+        word[4 * i + 2] = c2;
+        word[4 * i + 3] = c3;
     }
 }
 

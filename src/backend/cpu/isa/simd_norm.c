@@ -99,12 +99,12 @@ static WEFT_ALWAYS_INLINE void forward_rows(
 void WEFT_ISA_NAME(norm_forward)(const weft_norm_forward_args *a, int64_t row, int64_t n)
 {
     const bool is_gain_bf16 = a->gain.dtype == WEFT_DTYPE_BF16;
-    if (a->x.dtype == WEFT_DTYPE_F32)
-        forward_rows(a, row, n, false, is_gain_bf16);
-    else if (is_gain_bf16)
+    if (a->x.dtype == WEFT_DTYPE_F32 && !is_gain_bf16)
+        forward_rows(a, row, n, false, false);
+    else if (a->x.dtype == WEFT_DTYPE_BF16 && is_gain_bf16)
         forward_rows(a, row, n, true, true);
     else
-        forward_rows(a, row, n, true, false);
+        forward_rows(a, row, n, a->x.dtype == WEFT_DTYPE_BF16, is_gain_bf16);
 }
 
 /**
@@ -163,12 +163,12 @@ void WEFT_ISA_NAME(norm_backward_input)(const weft_norm_backward_input_args *a,
                                         int64_t n)
 {
     const bool is_gain_bf16 = a->gain.dtype == WEFT_DTYPE_BF16;
-    if (a->x.dtype == WEFT_DTYPE_F32)
-        backward_rows(a, row, n, false, is_gain_bf16);
-    else if (is_gain_bf16)
+    if (a->x.dtype == WEFT_DTYPE_F32 && !is_gain_bf16)
+        backward_rows(a, row, n, false, false);
+    else if (a->x.dtype == WEFT_DTYPE_BF16 && is_gain_bf16)
         backward_rows(a, row, n, true, true);
     else
-        backward_rows(a, row, n, true, false);
+        backward_rows(a, row, n, a->x.dtype == WEFT_DTYPE_BF16, is_gain_bf16);
 }
 
 static WEFT_ALWAYS_INLINE void weight_block(const weft_norm_backward_weight_args *a,

@@ -26,7 +26,7 @@ static float sum_of_exp(const float *x, int64_t n, float largest)
         float sum = 0.0f;
         WEFT_SIMD_SUM(sum)
         for (int64_t i = b; i < end; i++)
-            sum += exp_f32(x[i] - largest);
+            sum += exp_down_f32(x[i] - largest);
         total += (double)sum;
     }
     return (float)total;
@@ -51,7 +51,7 @@ grad_row(void *dx, const float *x, int64_t n, float largest, float factor, bool 
 {
     WEFT_SIMD
     for (int64_t i = 0; i < n; i++)
-        store(dx, i, exp_f32(x[i] - largest) * factor, is_bf16);
+        store(dx, i, exp_down_f32(x[i] - largest) * factor, is_bf16);
 }
 
 void WEFT_ISA_NAME(xent_grad)(const weft_xent_grad_args *a, int64_t row, int64_t n)
@@ -75,6 +75,6 @@ void WEFT_ISA_NAME(xent_grad)(const weft_xent_grad_args *a, int64_t row, int64_t
         else
             grad_row(dx, x, cols, largest, inverse * a->scale, false);
         if (id >= 0 && id < cols)
-            store(dx, id, (exp_f32(at_target - largest) * inverse - 1.0f) * a->scale, is_bf16);
+            store(dx, id, (exp_down_f32(at_target - largest) * inverse - 1.0f) * a->scale, is_bf16);
     }
 }
