@@ -24,13 +24,14 @@ static const rope_name rope_names[] = {
     {"llama3", WEFT_ROPE_LLAMA3},   {"yarn", WEFT_ROPE_YARN},
 };
 
-/* Keys transformers knows in the object; a kind that does not use one ignores it, as there. */
+/* Keys transformers knows in the object; a kind that does not use one ignores it, as there. `finetuned` stands in the files
+ * of YaRN's authors and says how the weights came about. */
 static const char *const known_keys[] = {
     "rope_type",       "type",         "rope_theta",     "partial_rotary_factor",
     "factor",          "beta_fast",    "beta_slow",      "original_max_position_embeddings",
     "low_freq_factor", "mscale",       "mscale_all_dim", "high_freq_factor",
     "truncate",        "short_factor", "long_factor",    "attention_factor",
-    "mrope_section",
+    "mrope_section",   "finetuned",
 };
 
 static const weft_real_range factor_range = {0.0, 1e-6, 1e9};

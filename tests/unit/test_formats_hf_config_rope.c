@@ -134,6 +134,7 @@ static void test_formats_hf_config_rope__unknown_settings_are_named(void **state
             "'rope_parameters':{'partial_rotary_factor':0.25,'rope_type':'default'}",
             "rope_parameters.partial_rotary_factor = 0.25", "weft");
     (void)read_ok(s, "'partial_rotary_factor':1.0,'rope_parameters':{'partial_rotary_factor':1}");
+    (void)read_ok(s, "'rope_scaling':{'type':'yarn','factor':16.0,'finetuned':true}");
     (void)read_ok(
         s, "'rope_parameters':{'rope_type':'default','original_max_position_embeddings':64}");
 }
