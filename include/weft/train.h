@@ -109,7 +109,9 @@ typedef struct weft_train_callbacks {
     void *user;
     void (*step)(void *user, const weft_train_step *step);
     void (*note)(void *user, const char *line); /* plan, memory, checkpoints: lines for a person */
-    bool (*should_stop)(void *user);            /* polled once a step: save and end (SIGTERM) */
+    bool (*should_stop)(
+        void *
+            user); /* polled once a step and once a batch of an evaluation: save and end (SIGTERM) */
 } weft_train_callbacks;
 
 /** Defaults in brackets above. */

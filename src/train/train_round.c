@@ -12,6 +12,28 @@
 
 #include <math.h>
 
+#define SAVE_LEAST_SECONDS 0.5
+#define SAVE_MARGIN 1.5 /* a save may take longer than the last one did */
+
+/* ---- stopping ---- */
+
+bool weft_i_train_is_time_over(const weft_train_session *s, double next_seconds)
+{
+    const double limit = s->options->max_minutes * 60.0;
+    if (limit <= 0.0)
+        return false;
+    const double elapsed = weft_i_clock_seconds() - s->timing.start;
+    const double save_seconds = fmax(s->timing.save_seconds * SAVE_MARGIN, SAVE_LEAST_SECONDS);
+    return elapsed + next_seconds + save_seconds > limit;
+}
+
+bool weft_i_train_is_evaluation_stopped(void *session)
+{
+    const weft_train_session *s = session;
+    return (s->callbacks->should_stop != NULL && s->callbacks->should_stop(s->callbacks->user)) ||
+           weft_i_train_is_time_over(s, 0.0);
+}
+
 /* ---- saving ---- */
 
 weft_status weft_i_train_save(weft_train_session *s)
@@ -50,6 +72,11 @@ static weft_status evaluate(weft_train_session *s, weft_train_step *line)
     const weft_status st = weft_i_evaluator_run(&result, s->evaluator, s->trainer->run);
     if (st != WEFT_OK)
         return weft_i_error_prefix(st, "evaluation after step %lld", (long long)line->step);
+    if (result.n_targets < s->job.n_tokens - 1) {
+        weft_i_train_note(s, "the evaluation after step %lld was cut short: it is not reported",
+                          (long long)line->step);
+        return WEFT_OK;
+    }
     weft_i_evaluation_result(&mean, &result);
     line->eval_loss = mean.loss;
     line->eval_tokens = result.n_targets;

@@ -14,25 +14,11 @@
 #include "base/ctx.h"
 #include "base/env.h"
 
-#include <math.h>
 #include <string.h>
 
 #define SAVE_BYTES_PER_SECOND 1e8 /* before the first save has shown it */
-#define SAVE_LEAST_SECONDS 0.5
-#define SAVE_MARGIN 1.5 /* a save may take longer than the last one did */
 
 /* ---- the loop ---- */
-
-/* Whether another round and a save would not fit before --max-minutes. */
-static bool is_time_over(const weft_train_session *s)
-{
-    const double limit = s->options->max_minutes * 60.0;
-    if (limit <= 0.0)
-        return false;
-    const double elapsed = weft_i_clock_seconds() - s->timing.start;
-    const double save_seconds = fmax(s->timing.save_seconds * SAVE_MARGIN, SAVE_LEAST_SECONDS);
-    return elapsed + s->timing.round_seconds + save_seconds > limit;
-}
 
 static bool is_stopping(const weft_train_session *s)
 {
@@ -40,7 +26,7 @@ static bool is_stopping(const weft_train_session *s)
         weft_i_train_note(s, "asked to stop after step %lld", (long long)s->state.step);
         return true;
     }
-    if (is_time_over(s)) {
+    if (weft_i_train_is_time_over(s, s->timing.round_seconds)) {
         weft_i_train_note(s, "stopping after step %lld: --max-minutes %g is nearly over",
                           (long long)s->state.step, s->options->max_minutes);
         return true;

@@ -187,8 +187,12 @@ static weft_status take_trainer(weft_train_session *s)
     weft_i_source_unmap(&s->source);
     WEFT_TRY(weft_i_batch_reader_init(&s->reader, s->ctx->alloc, &s->sampler,
                                       s->settings.global_batch, s->settings.seq_length));
-    if (s->job.data != NULL)
+    if (s->job.data != NULL) {
+        s->evaluating =
+            (weft_eval_callbacks){.user = s, .should_stop = weft_i_train_is_evaluation_stopped};
+        s->job.callbacks = &s->evaluating;
         WEFT_TRY(weft_i_evaluator_create(&s->evaluator, s->ctx, &s->job));
+    }
     return WEFT_OK;
 }
 

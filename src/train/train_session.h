@@ -39,6 +39,7 @@ typedef struct weft_train_session {
     uint64_t base_bytes; /* resident before tensors were taken */
     weft_trainer *trainer;
     weft_batch_reader reader;
+    weft_eval_callbacks evaluating; /* should_stop alone */
     weft_evaluator *evaluator;
     weft_metrics metrics;
 } weft_train_session;
@@ -63,6 +64,12 @@ void weft_i_train_session_close(weft_train_session *s);
  * @return WEFT_OK | NUMERIC | IO
  */
 weft_status weft_i_train_round(weft_train_session *s);
+
+/** Whether next_seconds more and a save would not fit before --max-minutes. train_round.c. */
+bool weft_i_train_is_time_over(const weft_train_session *s, double next_seconds);
+
+/** The evaluator's should_stop: the caller's, or the time is over. user: the session. train_round.c. */
+bool weft_i_train_is_evaluation_stopped(void *session);
 
 /** Saves a checkpoint of the last step. What memory it takes is control memory and given back. train_round.c. */
 weft_status weft_i_train_save(weft_train_session *s);

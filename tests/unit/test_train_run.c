@@ -251,6 +251,45 @@ static void test_train_run__evaluation_and_metrics(void **state)
     assert_int_equal(count_lines(metrics), 10);
 }
 
+/* Counts how often it was asked; yes from the fourth time on. */
+typedef struct impatient {
+    int n_polls;
+    int n_steps;
+    weft_train_step last;
+} impatient;
+
+static bool stop_fourth(void *user)
+{
+    return ++((impatient *)user)->n_polls >= 4;
+}
+
+static void keep_last(void *user, const weft_train_step *step)
+{
+    impatient *i = user;
+    i->n_steps++;
+    i->last = *step;
+}
+
+/* Polls 1 and 2 follow steps; 3 and 4 are inside the evaluation after step 3, which would take four batches. */
+static void test_train_run__a_stop_does_not_wait_for_an_evaluation(void **state)
+{
+    train_case c;
+    impatient i = {0};
+    char path[WEFT_PATH_MAX];
+    const weft_train_callbacks callbacks = {
+        .user = &i, .step = keep_last, .should_stop = stop_fourth};
+    train_case_init(&c, *state, WEFT_FAMILY_GPT2, 0.1);
+    c.options.eval_interval = 3;
+    c.options.eval_fraction = 0.1;
+    CHECK_OK(weft_train_run(&c.options, NULL, &callbacks));
+    assert_int_equal(i.n_polls, 5); /* twice in the evaluation, once after it */
+    assert_int_equal(i.n_steps, 3);
+    assert_true(isnan(i.last.eval_loss)); /* half an evaluation is none */
+    assert_int_equal(i.last.eval_tokens, 0);
+    out_path(path, &c, "checkpoint-3");
+    assert_true(weft_i_dir_exists(path));
+}
+
 static void test_train_run__old_checkpoints_go(void **state)
 {
     train_case c;
@@ -452,6 +491,7 @@ int main(void)
         RUN(accumulation_changes_no_rate_and_no_loss),
         RUN(threads_and_recompute_change_no_bit),
         RUN(evaluation_and_metrics),
+        RUN(a_stop_does_not_wait_for_an_evaluation),
         RUN(old_checkpoints_go),
         RUN(frozen_parameters_stay),
         RUN(a_plan_over_the_limit_is_refused),
