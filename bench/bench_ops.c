@@ -19,8 +19,8 @@
 typedef struct bench_model {
     const char *name;
     int64_t seqs, tokens, width, ffn, heads, kv_heads, head_dim, vocab, layers, params;
-    bool is_gated;        /* and RMSNorm, rotary positions, weights stored [out, in] */
-    int64_t head_rows;    /* rows of a chunk of logits */
+    bool is_gated;     /* and RMSNorm, rotary positions, weights stored [out, in] */
+    int64_t head_rows; /* rows of a chunk of logits */
 } bench_model;
 
 static const bench_model MODELS[] = {
@@ -61,10 +61,12 @@ static void run(bench *b, weft_op op, const void *args)
 }
 
 /** Least time of a call; `bytes` is what must move to and from memory, 0: print FLOP/s. `times`: calls in a step. */
-static void measure(bench *b, const char *what, weft_op op, const void *args, double bytes, int64_t times)
+static void
+measure(bench *b, const char *what, weft_op op, const void *args, double bytes, int64_t times)
 {
     char line[160];
-    snprintf(line, sizeof(line), "%-5s %-4s %-22s", b->model->name, b->type == WEFT_DTYPE_F32 ? "f32" : "bf16", what);
+    snprintf(line, sizeof(line), "%-5s %-4s %-22s", b->model->name,
+             b->type == WEFT_DTYPE_F32 ? "f32" : "bf16", what);
     b->used_bytes = 0;
     if (b->filter != NULL && strstr(line, b->filter) == NULL)
         return;
@@ -77,22 +79,31 @@ static void measure(bench *b, const char *what, weft_op op, const void *args, do
         best = t < best ? t : best;
     }
     const double rate = (bytes > 0.0 ? bytes : weft_op_flops(op, args)) / best * 1e-9;
-    printf("%s T%d %9.3f ms x %-3lld %8.1f %s\n", line, b->n_threads, best * 1e3, (long long)times, rate,
-           bytes > 0.0 ? "GB/s" : "GFLOP/s");
+    printf("%s T%d %9.3f ms x %-3lld %8.1f %s\n", line, b->n_threads, best * 1e3, (long long)times,
+           rate, bytes > 0.0 ? "GB/s" : "GFLOP/s");
     fflush(stdout);
     b->total_ms += best * 1e3 * (double)times;
 }
 
-static void gemm(bench *b, const char *what, int64_t m, int64_t n, int64_t k, bool is_a_t, bool is_b_t, bool is_added,
-                 weft_dtype c_type, int64_t times)
+/* C [m, n] (+)= op(A) op(B), `times` a step. */
+typedef struct product {
+    const char *what;
+    int64_t m, n, k;
+    bool is_a_t, is_b_t, is_added;
+    weft_dtype c_type;
+} product;
+
+static void gemm(bench *b, const product p, int64_t times)
 {
-    weft_gemm_args a = {.is_a_transposed = is_a_t, .is_b_transposed = is_b_t, .is_added = is_added};
+    weft_gemm_args a = {
+        .is_a_transposed = p.is_a_t, .is_b_transposed = p.is_b_t, .is_added = p.is_added};
     char text[80];
-    a.a = is_a_t ? take(b, b->type, k, m) : take(b, b->type, m, k);
-    a.b = is_b_t ? take(b, b->type, n, k) : take(b, b->type, k, n);
-    a.c = take(b, c_type, m, n);
+    a.a = p.is_a_t ? take(b, b->type, p.k, p.m) : take(b, b->type, p.m, p.k);
+    a.b = p.is_b_t ? take(b, b->type, p.n, p.k) : take(b, b->type, p.k, p.n);
+    a.c = take(b, p.c_type, p.m, p.n);
     a.bias = weft_view_none();
-    snprintf(text, sizeof(text), "gemm %s %lldx%lldx%lld", what, (long long)m, (long long)n, (long long)k);
+    snprintf(text, sizeof(text), "gemm %s %lldx%lldx%lld", p.what, (long long)p.m, (long long)p.n,
+             (long long)p.k);
     measure(b, text, WEFT_OP_GEMM, &a, 0.0, times);
 }
 
@@ -101,12 +112,12 @@ static void linear(bench *b, int64_t n_in, int64_t n_out, int64_t times)
 {
     const bench_model *const m = b->model;
     const int64_t rows = m->seqs * m->tokens;
-    gemm(b, "y", rows, n_out, n_in, false, m->is_gated, false, b->type, times);
-    gemm(b, "dx", rows, n_in, n_out, false, !m->is_gated, false, b->type, times);
+    gemm(b, (product){"y", rows, n_out, n_in, false, m->is_gated, false, b->type}, times);
+    gemm(b, (product){"dx", rows, n_in, n_out, false, !m->is_gated, false, b->type}, times);
     if (m->is_gated)
-        gemm(b, "dw", n_out, n_in, rows, true, false, true, WEFT_DTYPE_F32, times);
+        gemm(b, (product){"dw", n_out, n_in, rows, true, false, true, WEFT_DTYPE_F32}, times);
     else
-        gemm(b, "dw", n_in, n_out, rows, true, false, true, WEFT_DTYPE_F32, times);
+        gemm(b, (product){"dw", n_in, n_out, rows, true, false, true, WEFT_DTYPE_F32}, times);
 }
 
 static void bench_gemm(bench *b)
@@ -117,16 +128,24 @@ static void bench_gemm(bench *b)
     linear(b, m->width, m->width, m->layers);
     linear(b, m->width, m->ffn, m->layers * (m->is_gated ? 2 : 1));
     linear(b, m->ffn, m->width, m->layers);
-    gemm(b, "logits", m->head_rows, m->vocab, m->width, false, true, false, WEFT_DTYPE_F32, chunks);
-    gemm(b, "head dx", m->head_rows, m->width, m->vocab, false, false, false, b->type, chunks);
-    gemm(b, "head dw", m->vocab, m->width, m->head_rows, true, false, true, WEFT_DTYPE_F32, chunks);
+    gemm(b,
+         (product){"logits", m->head_rows, m->vocab, m->width, false, true, false, WEFT_DTYPE_F32},
+         chunks);
+    gemm(b, (product){"head dx", m->head_rows, m->width, m->vocab, false, false, false, b->type},
+         chunks);
+    gemm(b,
+         (product){"head dw", m->vocab, m->width, m->head_rows, true, false, true, WEFT_DTYPE_F32},
+         chunks);
     for (int64_t rows = 1; rows <= 8; rows *= 8) {
-        gemm(b, "decode", rows, m->ffn, m->width, false, m->is_gated, false, b->type, 0);
-        gemm(b, "decode head", rows, m->vocab, m->width, false, true, false, WEFT_DTYPE_F32, 0);
+        gemm(b, (product){"decode", rows, m->ffn, m->width, false, m->is_gated, false, b->type}, 0);
+        gemm(b,
+             (product){"decode head", rows, m->vocab, m->width, false, true, false, WEFT_DTYPE_F32},
+             0);
     }
 }
 
-static void bench_attention(bench *b, int64_t seqs, int64_t q_tokens, int64_t kv_tokens, const char *what)
+static void
+bench_attention(bench *b, int64_t seqs, int64_t q_tokens, int64_t kv_tokens, const char *what)
 {
     const bench_model *const m = b->model;
     int kv_of_head[64];
@@ -164,7 +183,8 @@ static void bench_attention(bench *b, int64_t seqs, int64_t q_tokens, int64_t kv
     const size_t used = b->used_bytes;
     measure(b, text, WEFT_OP_ATTENTION_FORWARD, &f, 0.0, m->layers);
     b->used_bytes = used;
-    weft_attention_backward_args g = {.shape = shape, .out = f.out, .lse = f.lse, .q = f.q, .k = f.k, .v = f.v};
+    weft_attention_backward_args g = {
+        .shape = shape, .out = f.out, .lse = f.lse, .q = f.q, .k = f.k, .v = f.v};
     g.dq = take(b, b->type, seqs * q_tokens, width);
     g.dout = take(b, b->type, seqs * q_tokens, width);
     g.dk = take(b, b->type, seqs * kv_tokens, kv_width);
@@ -186,11 +206,13 @@ static void bench_norm(bench *b)
     f.bias = m->is_gated ? weft_view_none() : take(b, b->type, 1, m->width);
     f.mean = m->is_gated ? weft_view_none() : take(b, WEFT_DTYPE_F32, rows, 1);
     f.rstd = take(b, WEFT_DTYPE_F32, rows, 1);
-    weft_norm_backward_input_args g = {.kind = kind, .x = f.x, .gain = f.gain, .mean = f.mean, .rstd = f.rstd};
+    weft_norm_backward_input_args g = {
+        .kind = kind, .x = f.x, .gain = f.gain, .mean = f.mean, .rstd = f.rstd};
     g.dx = take(b, b->type, rows, m->width);
     g.dy = take(b, b->type, rows, m->width);
     g.residual = take(b, b->type, rows, m->width);
-    weft_norm_backward_weight_args w = {.kind = kind, .dy = g.dy, .x = f.x, .mean = f.mean, .rstd = f.rstd};
+    weft_norm_backward_weight_args w = {
+        .kind = kind, .dy = g.dy, .x = f.x, .mean = f.mean, .rstd = f.rstd};
     w.dgain = take(b, WEFT_DTYPE_F32, 1, m->width);
     w.dbias = m->is_gated ? weft_view_none() : take(b, WEFT_DTYPE_F32, 1, m->width);
     w.is_added = true;
@@ -215,8 +237,10 @@ static void bench_mlp(bench *b)
     g.dup = m->is_gated ? take(b, b->type, rows, m->ffn) : weft_view_none();
     weft_column_sum_args c = {.x = g.dy, .is_added = true};
     c.out = take(b, WEFT_DTYPE_F32, 1, m->ffn);
-    measure(b, "activation", WEFT_OP_ACTIVATION_FORWARD, &f, (m->is_gated ? 3.0 : 2.0) * bytes, m->layers);
-    measure(b, "activation back", WEFT_OP_ACTIVATION_BACKWARD, &g, (m->is_gated ? 5.0 : 3.0) * bytes, m->layers);
+    measure(b, "activation", WEFT_OP_ACTIVATION_FORWARD, &f, (m->is_gated ? 3.0 : 2.0) * bytes,
+            m->layers);
+    measure(b, "activation back", WEFT_OP_ACTIVATION_BACKWARD, &g,
+            (m->is_gated ? 5.0 : 3.0) * bytes, m->layers);
     if (!m->is_gated)
         measure(b, "column sum", WEFT_OP_COLUMN_SUM, &c, bytes, m->layers * 3);
 }
@@ -246,7 +270,8 @@ static void bench_residual(bench *b)
     measure(b, "residual", WEFT_OP_RESIDUAL, &r, 3.0 * bytes, 2 * m->layers);
     measure(b, "residual dropout", WEFT_OP_RESIDUAL, &d, 3.0 * bytes, 0);
     measure(b, "embedding", WEFT_OP_EMBEDDING_FORWARD, &e, 2.0 * bytes, 1);
-    measure(b, "embedding back", WEFT_OP_EMBEDDING_BACKWARD, &g, bytes + 8.0 * (double)(rows * m->width), 1);
+    measure(b, "embedding back", WEFT_OP_EMBEDDING_BACKWARD, &g,
+            bytes + 8.0 * (double)(rows * m->width), 1);
     if (!m->is_gated)
         return;
     weft_rope_args o = {.head_dim = m->head_dim, .positions = d.dropout.position};
@@ -273,10 +298,12 @@ static void bench_xent(bench *b)
         ((int32_t *)s.targets.data)[i] = (int32_t)i;
         ((float *)s.sum.data)[i] = 1.0f;
     }
-    weft_xent_grad_args g = {.logits = s.logits, .max = s.max, .sum = s.sum, .targets = s.targets, .scale = 0.0f};
+    weft_xent_grad_args g = {
+        .logits = s.logits, .max = s.max, .sum = s.sum, .targets = s.targets, .scale = 0.0f};
     g.dlogits = b->type == WEFT_DTYPE_F32 ? s.logits : take(b, b->type, m->head_rows, m->vocab);
     measure(b, "xent stats", WEFT_OP_XENT_STATS, &s, 4.0 * n, chunks);
-    measure(b, "xent grad", WEFT_OP_XENT_GRAD, &g, (4.0 + (double)weft_dtype_bytes(b->type)) * n, chunks);
+    measure(b, "xent grad", WEFT_OP_XENT_GRAD, &g, (4.0 + (double)weft_dtype_bytes(b->type)) * n,
+            chunks);
 }
 
 static void bench_optimizer(bench *b)
@@ -285,7 +312,12 @@ static void bench_optimizer(bench *b)
     const bool is_bf16 = b->type == WEFT_DTYPE_BF16;
     weft_sum sum;
     weft_i_sum_init(&sum);
-    weft_adamw_args a = {.lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .bias1 = 0.1, .bias2 = 0.05,
+    weft_adamw_args a = {.lr = 1e-4,
+                         .beta1 = 0.9,
+                         .beta2 = 0.95,
+                         .eps = 1e-8,
+                         .bias1 = 0.1,
+                         .bias2 = 0.05,
                          .grad_scale = 1.0f};
     a.x = take(b, b->type, 1, n);
     a.master = is_bf16 ? take(b, WEFT_DTYPE_F32, 1, n) : weft_view_none();
@@ -300,7 +332,8 @@ static void bench_optimizer(bench *b)
     const weft_fill_args f = {.x = a.grad, .value = 0.0f};
     int64_t found = 0;
     const weft_find_nonfinite_args z = {.x = a.grad, .index = &found};
-    const weft_init_normal_args i = {.x = weft_view_make(a.grad.data, b->type, 1, 4 << 20), .std = 0.02};
+    const weft_init_normal_args i = {.x = weft_view_make(a.grad.data, b->type, 1, 4 << 20),
+                                     .std = 0.02};
     measure(b, "sum squares", WEFT_OP_SUM_SQUARES, &s, 4.0 * (double)n, 1);
     measure(b, "find nonfinite", WEFT_OP_FIND_NONFINITE, &z, 4.0 * (double)n, 0);
     measure(b, "adamw", WEFT_OP_ADAMW, &a, (is_bf16 ? 30.0 : 28.0) * (double)n, 1);

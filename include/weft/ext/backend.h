@@ -300,9 +300,9 @@ typedef struct weft_attention_shape {
 
 /**
  * ATTENTION_FORWARD: query i of a sequence sees keys 0 .. q_offset + i (and < kv_length). out [n_seqs * q_tokens, n_heads *
- * head_dim]; q the same; k, v [n_seqs * kv_tokens, n_kv_heads * head_dim]; any. lse f32 [n_seqs * n_heads, q_tokens]: log of the
- * sum of exp(scale * score), optional. A query that sees no key gives zeros and lse = -inf. Tiled with a running maximum: no
- * T x T matrix exists. Source: Dao et al. 2022 (arXiv:2205.14135), 2023 (arXiv:2307.08691).
+ * head_dim]; q the same; k, v [n_seqs * kv_tokens, n_kv_heads * head_dim]; any. lse f32 [n_seqs * n_heads, q_tokens]: log of
+ * the sum of exp(scale * score), optional. A query that sees no key gives zeros and lse = -inf. Tiled with a running
+ * maximum: no T x T matrix exists. Source: Dao et al. 2022 (arXiv:2205.14135), 2023 (arXiv:2307.08691).
  */
 typedef struct weft_attention_forward_args {
     weft_attention_shape shape;
@@ -386,7 +386,10 @@ typedef struct weft_adamw_args {
     float grad_scale;
 } weft_adamw_args;
 
-/** SGD (PyTorch's): g = grad * grad_scale + decay * p; momentum > 0: m = momentum m + g, g = m (m starts at 0); p = p - lr g. */
+/**
+ * SGD (PyTorch's): g = grad * grad_scale + decay * p; momentum > 0: m = momentum m + g, g = m (m starts at 0);
+ * p = p - lr g.
+ */
 typedef struct weft_sgd_args {
     weft_view x;
     weft_view master;

@@ -36,8 +36,8 @@ void weft_i_gemm_cache_destroy(weft_gemm_cache *c);
  * The product of this shape. Valid until some hundred other shapes were asked for. Only the thread that owns the
  * context may call it.
  *
- * It is compiled even when only its scratchpad's size is wanted: a plan asks for just what the run will use, the library keeps what
- * it compiled, and so its code is part of the program before a run's memory is measured.
+ * It is compiled even when only its scratchpad's size is wanted: a plan asks for just what the run will use, the
+ * library keeps what it compiled, and so its code is part of the program before a run's memory is measured.
  *
  * @return WEFT_OK | DEVICE oneDNN refused
  */

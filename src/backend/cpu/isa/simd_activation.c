@@ -71,15 +71,17 @@ forward_loop(weft_activation kind, void *y, const void *x, const void *up, int64
         store(y, i, value_of(kind, load(x, i, is_bf16)) * load(up, i, is_bf16), is_bf16);
 }
 
-static WEFT_ALWAYS_INLINE void backward_loop(weft_activation kind,
-                                             void *dx,
-                                             void *dup,
-                                             const void *dy,
-                                             const void *x,
-                                             const void *up,
-                                             int64_t n,
-                                             bool is_bf16)
+/* Where a run of elements of each operand starts; up and dup NULL without a gate. */
+typedef struct backward_rows {
+    void *dx, *dup;
+    const void *dy, *x, *up;
+} backward_rows;
+
+static WEFT_ALWAYS_INLINE void
+backward_loop(weft_activation kind, const backward_rows *rows, int64_t n, bool is_bf16)
 {
+    void *const dx = rows->dx, *const dup = rows->dup;
+    const void *const dy = rows->dy, *const x = rows->x, *const up = rows->up;
     if (up == NULL) {
         WEFT_SIMD
         for (int64_t i = 0; i < n; i++) {
@@ -113,23 +115,17 @@ forward_typed(weft_activation kind, void *y, const void *x, const void *up, int6
         forward_loop(WEFT_ACTIVATION_GELU_ERF, y, x, up, n, is_bf16);
 }
 
-static WEFT_ALWAYS_INLINE void backward_typed(weft_activation kind,
-                                              void *dx,
-                                              void *dup,
-                                              const void *dy,
-                                              const void *x,
-                                              const void *up,
-                                              int64_t n,
-                                              bool is_bf16)
+static WEFT_ALWAYS_INLINE void
+backward_typed(weft_activation kind, const backward_rows *rows, int64_t n, bool is_bf16)
 {
     if (kind == WEFT_ACTIVATION_GELU_TANH)
-        backward_loop(WEFT_ACTIVATION_GELU_TANH, dx, dup, dy, x, up, n, is_bf16);
+        backward_loop(WEFT_ACTIVATION_GELU_TANH, rows, n, is_bf16);
     else if (kind == WEFT_ACTIVATION_SILU)
-        backward_loop(WEFT_ACTIVATION_SILU, dx, dup, dy, x, up, n, is_bf16);
+        backward_loop(WEFT_ACTIVATION_SILU, rows, n, is_bf16);
     else if (kind == WEFT_ACTIVATION_RELU)
-        backward_loop(WEFT_ACTIVATION_RELU, dx, dup, dy, x, up, n, is_bf16);
+        backward_loop(WEFT_ACTIVATION_RELU, rows, n, is_bf16);
     else
-        backward_loop(WEFT_ACTIVATION_GELU_ERF, dx, dup, dy, x, up, n, is_bf16);
+        backward_loop(WEFT_ACTIVATION_GELU_ERF, rows, n, is_bf16);
 }
 
 void WEFT_ISA_NAME(activation_forward)(const weft_activation_forward_args *a,
@@ -149,13 +145,13 @@ void WEFT_ISA_NAME(activation_backward)(const weft_activation_backward_args *a,
                                         int64_t col,
                                         int64_t n)
 {
-    const void *const up = a->up.data == NULL ? NULL : at(a->up, row, col);
-    void *const dup = a->up.data == NULL ? NULL : at(a->dup, row, col);
-    void *const dx = at(a->dx, row, col);
-    const void *const dy = at(a->dy, row, col);
-    const void *const x = at(a->x, row, col);
+    const backward_rows rows = {.dx = at(a->dx, row, col),
+                                .dup = a->up.data == NULL ? NULL : at(a->dup, row, col),
+                                .dy = at(a->dy, row, col),
+                                .x = at(a->x, row, col),
+                                .up = a->up.data == NULL ? NULL : at(a->up, row, col)};
     if (a->dx.dtype == WEFT_DTYPE_BF16)
-        backward_typed(a->kind, dx, dup, dy, x, up, n, true);
+        backward_typed(a->kind, &rows, n, true);
     else
-        backward_typed(a->kind, dx, dup, dy, x, up, n, false);
+        backward_typed(a->kind, &rows, n, false);
 }

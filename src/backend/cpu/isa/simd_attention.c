@@ -42,7 +42,10 @@ static void lay_out(forward_scratch *w, float *scratch, int64_t head_dim)
     w->keep = w->score + KEYS * QUERIES;
 }
 
-/** Scores to weights exp(scale * s - max), the running maximum and sum, and what was summed before brought to the new maximum. */
+/**
+ * Scores to weights exp(scale * s - max), the running maximum and sum, and what was summed before brought to the new
+ * maximum.
+ */
 static void softmax_tile(forward_scratch *w, int64_t n_keys, float scale, int64_t head_dim)
 {
     float shift[QUERIES], shrink[QUERIES], sum[QUERIES];

@@ -127,7 +127,10 @@ add_gradients(backward_scratch *w, const tile_a *k, int64_t n_keys, int64_t firs
     tile_product(w->dq, &g_back, k->a, &to_queries);
 }
 
-/** The same where key j is seen by queries j and later only: a slab of keys meets later queries, one of queries earlier keys. */
+/**
+ * The same where key j is seen by queries j and later only: a slab of keys meets later queries, one of queries earlier
+ * keys.
+ */
 static void add_gradients_diagonal(
     backward_scratch *w, const tile_a *k, int64_t n_keys, int64_t first_key, int64_t ld)
 {

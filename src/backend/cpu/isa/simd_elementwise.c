@@ -187,47 +187,43 @@ void WEFT_ISA_NAME(embedding_backward)(const weft_embedding_backward_args *a,
 
 /* ---- residual, dropout ------------------------------------------------------------------------------------- */
 
-static WEFT_ALWAYS_INLINE void residual_chunk(void *y,
-                                              const void *x,
-                                              const void *bias,
-                                              bool is_bias_bf16,
-                                              const void *residual,
-                                              const float *keep,
-                                              int64_t n,
-                                              bool is_bf16)
+/* A run of elements: keep (factors of dropout), bias and residual may be NULL. */
+typedef struct residual_rows {
+    void *y;
+    const void *x, *bias, *residual;
+    const float *keep;
+    bool is_bias_bf16;
+} residual_rows;
+
+static WEFT_ALWAYS_INLINE void residual_chunk(const residual_rows rows, int64_t n, bool is_bf16)
 {
     WEFT_SIMD
     for (int64_t i = 0; i < n; i++) {
-        float v = load(x, i, is_bf16);
-        if (bias != NULL)
-            v += load(bias, i, is_bias_bf16);
-        if (keep != NULL)
-            v *= keep[i];
-        if (residual != NULL)
-            v += load(residual, i, is_bf16);
-        store(y, i, v, is_bf16);
+        float v = load(rows.x, i, is_bf16);
+        if (rows.bias != NULL)
+            v += load(rows.bias, i, rows.is_bias_bf16);
+        if (rows.keep != NULL)
+            v *= rows.keep[i];
+        if (rows.residual != NULL)
+            v += load(rows.residual, i, is_bf16);
+        store(rows.y, i, v, is_bf16);
     }
 }
 
-static WEFT_ALWAYS_INLINE void residual_typed(void *y,
-                                              const void *x,
-                                              const void *bias,
-                                              bool is_bias_bf16,
-                                              const void *residual,
-                                              const float *keep,
-                                              int64_t n,
-                                              bool is_bf16)
+/* The usual cases with what is absent known to the compiler. */
+static WEFT_ALWAYS_INLINE void residual_typed(const residual_rows r, int64_t n, bool is_bf16)
 {
-    if (bias == NULL && keep == NULL && residual != NULL)
-        residual_chunk(y, x, NULL, false, residual, NULL, n, is_bf16);
-    else if (bias != NULL && is_bias_bf16 == is_bf16 && keep == NULL && residual != NULL)
-        residual_chunk(y, x, bias, is_bf16, residual, NULL, n, is_bf16);
-    else if (bias == NULL && keep != NULL && residual == NULL)
-        residual_chunk(y, x, NULL, false, NULL, keep, n, is_bf16);
-    else if (bias != NULL && is_bias_bf16 == is_bf16 && keep != NULL && residual != NULL)
-        residual_chunk(y, x, bias, is_bf16, residual, keep, n, is_bf16);
+    const bool has_usual_bias = r.bias != NULL && r.is_bias_bf16 == is_bf16;
+    if (r.bias == NULL && r.keep == NULL && r.residual != NULL)
+        residual_chunk((residual_rows){r.y, r.x, NULL, r.residual, NULL, false}, n, is_bf16);
+    else if (has_usual_bias && r.keep == NULL && r.residual != NULL)
+        residual_chunk((residual_rows){r.y, r.x, r.bias, r.residual, NULL, is_bf16}, n, is_bf16);
+    else if (r.bias == NULL && r.keep != NULL && r.residual == NULL)
+        residual_chunk((residual_rows){r.y, r.x, NULL, NULL, r.keep, false}, n, is_bf16);
+    else if (has_usual_bias && r.keep != NULL && r.residual != NULL)
+        residual_chunk((residual_rows){r.y, r.x, r.bias, r.residual, r.keep, is_bf16}, n, is_bf16);
     else
-        residual_chunk(y, x, bias, is_bias_bf16, residual, keep, n, is_bf16);
+        residual_chunk(r, n, is_bf16);
 }
 
 void WEFT_ISA_NAME(residual)(const weft_residual_args *a, int64_t row, int64_t n)
@@ -241,15 +237,17 @@ void WEFT_ISA_NAME(residual)(const weft_residual_args *a, int64_t row, int64_t n
             const int64_t m = WEFT_MIN(a->y.cols - c, (int64_t)DROPOUT_CHUNK);
             if (is_dropped)
                 dropout_factors(keep, &a->dropout, r, a->dropout.first_elem + c, m);
-            void *const y = at(a->y, r, c);
-            const void *const x = at(a->x, r, c);
-            const void *const bias = a->bias.data == NULL ? NULL : at(a->bias, 0, c);
-            const void *const residual = a->residual.data == NULL ? NULL : at(a->residual, r, c);
-            const float *const factor = is_dropped ? keep : NULL;
+            const residual_rows rows = {.y = at(a->y, r, c),
+                                        .x = at(a->x, r, c),
+                                        .bias = a->bias.data == NULL ? NULL : at(a->bias, 0, c),
+                                        .residual =
+                                            a->residual.data == NULL ? NULL : at(a->residual, r, c),
+                                        .keep = is_dropped ? keep : NULL,
+                                        .is_bias_bf16 = is_bias_bf16};
             if (is_bf16)
-                residual_typed(y, x, bias, is_bias_bf16, residual, factor, m, true);
+                residual_typed(rows, m, true);
             else
-                residual_typed(y, x, bias, is_bias_bf16, residual, factor, m, false);
+                residual_typed(rows, m, false);
         }
     }
 }

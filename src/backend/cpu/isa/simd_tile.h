@@ -27,25 +27,28 @@ typedef struct tile_a {
     int64_t row, col;
 } tile_a;
 
+typedef struct tile_shape {
+    int64_t m, n, k; /* n: a multiple of VEC */
+    int64_t ldb, ldc;
+    bool is_added;
+} tile_shape;
+
 /** rows x (n_vecs vectors) of C (+)= A B. */
 static WEFT_ALWAYS_INLINE void tile_block(const int rows,
                                           const int n_vecs,
                                           float *c,
-                                          int64_t ldc,
                                           const tile_a *a,
                                           const float *b,
-                                          int64_t ldb,
-                                          int64_t k_end,
-                                          bool is_added)
+                                          const tile_shape *s)
 {
     weft_vec sum[TILE_ROWS][TILE_VECS];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < n_vecs; v++)
-            sum[r][v] = is_added ? weft_vec_load(c + r * ldc + v * VEC) : weft_vec_set(0.0f);
-    for (int64_t k = 0; k < k_end; k++) {
+            sum[r][v] = s->is_added ? weft_vec_load(c + r * s->ldc + v * VEC) : weft_vec_set(0.0f);
+    for (int64_t k = 0; k < s->k; k++) {
         weft_vec x[TILE_VECS];
         for (int v = 0; v < n_vecs; v++)
-            x[v] = weft_vec_load(b + k * ldb + v * VEC);
+            x[v] = weft_vec_load(b + k * s->ldb + v * VEC);
         for (int r = 0; r < rows; r++) {
             const weft_vec f = weft_vec_set(a->a[r * a->row + k * a->col]);
             for (int v = 0; v < n_vecs; v++)
@@ -54,14 +57,8 @@ static WEFT_ALWAYS_INLINE void tile_block(const int rows,
     }
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < n_vecs; v++)
-            weft_vec_store(c + r * ldc + v * VEC, sum[r][v]);
+            weft_vec_store(c + r * s->ldc + v * VEC, sum[r][v]);
 }
-
-typedef struct tile_shape {
-    int64_t m, n, k; /* n: a multiple of VEC */
-    int64_t ldb, ldc;
-    bool is_added;
-} tile_shape;
 
 static WEFT_ALWAYS_INLINE void
 tile_columns(const int n_vecs, float *c, const tile_a *a, const float *b, const tile_shape *s)
@@ -70,11 +67,11 @@ tile_columns(const int n_vecs, float *c, const tile_a *a, const float *b, const 
     tile_a part = *a;
     for (; i + TILE_ROWS <= s->m; i += TILE_ROWS) {
         part.a = a->a + i * a->row;
-        tile_block(TILE_ROWS, n_vecs, c + i * s->ldc, s->ldc, &part, b, s->ldb, s->k, s->is_added);
+        tile_block(TILE_ROWS, n_vecs, c + i * s->ldc, &part, b, s);
     }
     for (; i < s->m; i++) {
         part.a = a->a + i * a->row;
-        tile_block(1, n_vecs, c + i * s->ldc, s->ldc, &part, b, s->ldb, s->k, s->is_added);
+        tile_block(1, n_vecs, c + i * s->ldc, &part, b, s);
     }
 }
 
