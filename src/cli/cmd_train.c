@@ -13,6 +13,7 @@
 typedef struct train_view {
     weft_cli_screen screen;
     int64_t log_interval;
+    bool has_stepped;
 } train_view;
 
 static void step_line(char *out, size_t size, const weft_train_step *s)
@@ -43,6 +44,7 @@ static void on_step(void *user, const weft_train_step *s)
 {
     train_view *v = user;
     char line[LINE_BYTES];
+    v->has_stepped = true;
     step_line(line, sizeof(line), s);
     if (is_lasting(v, s))
         weft_i_cli_screen_line(&v->screen, line);
@@ -78,6 +80,9 @@ int weft_i_cli_train(int argc, const char *const *argv)
     const weft_status st = weft_train_run(&o, &ctx_options, &callbacks);
     weft_i_cli_screen_clear(&view.screen);
     exit_code = st == WEFT_OK ? weft_i_cli_finish(WEFT_EXIT_OK) : weft_i_cli_fail(st);
+    /* A file that cannot be written once steps have begun is not bad input: the run failed. */
+    if (exit_code == WEFT_EXIT_INPUT && view.has_stepped)
+        exit_code = WEFT_EXIT_FAILED;
     weft_options_destroy(options);
     return exit_code;
 }

@@ -278,7 +278,7 @@ weft_status weft_run_fill_rope(weft_run *r, int64_t first, int64_t n, int64_t le
     weft_backend *b = r->ctx->backend;
     void *p = NULL;
     weft_status st = WEFT_OK;
-    if (!r->model->has_rope || n == 0)
+    if (!r->model->has_rope || n == 0 || weft_i_alloc_is_dry(r->ctx->alloc))
         return WEFT_OK;
     WEFT_TRY(weft_i_alloc_new(r->ctx->alloc, (size_t)half * 2, sizeof(double),
                               &p)); /* frequencies, then two rows */

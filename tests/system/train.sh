@@ -45,6 +45,17 @@ expect 0 "$weft" train "${common[@]}" --out "$work/stopped" --train-steps $((ste
 expect 0 "$weft" train "${common[@]}" --out "$work/whole" --train-steps $((step + 2)) --lr-schedule constant
 expect 0 "$weft" diff --exact "$work/stopped/latest" "$work/whole/latest"
 
+# A checkpoint that cannot be written ends a run that has begun: exit code 5, and no half of it stays.
+code=0
+(
+    trap '' XFSZ
+    ulimit -f 20
+    "$weft" train "${common[@]}" --out "$work/full" --train-steps 3
+) >"$work/out" 2>"$work/err" || code=$?
+[ "$code" = 5 ] || fail "a save over the limit of file sizes ended with $code, should be 5"
+grep -q "safetensors" "$work/err" || fail "the message should name the file"
+[ -z "$(find "$work/full" -mindepth 1 -type d)" ] || fail "a checkpoint that failed left a folder"
+
 # Live on a terminal, plain elsewhere.
 if script -qec true /dev/null >/dev/null 2>&1; then
     script -qec "'$weft' train ${common[*]} --out '$work/live' --train-steps 60" /dev/null >"$work/out" </dev/null ||
