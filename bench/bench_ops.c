@@ -70,7 +70,7 @@ measure(bench *b, const char *what, weft_op op, const void *args, double bytes, 
     b->used_bytes = 0;
     if (b->filter != NULL && strstr(line, b->filter) == NULL)
         return;
-    double best = INFINITY, spent = 0.0;
+    double best = (double)INFINITY, spent = 0.0;
     for (int i = 0; i < 200 && (i < 4 || spent < 0.15); i++) {
         const double start = weft_i_clock_seconds();
         run(b, op, args);

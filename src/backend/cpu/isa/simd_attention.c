@@ -214,11 +214,11 @@ static WEFT_ALWAYS_INLINE void forward_row(const weft_attention_forward_args *a,
                                            const weft_attn_task *t,
                                            int64_t query,
                                            float *scratch,
-                                           bool is_bf16)
+                                           bool is_bf16,
+                                           int64_t d)
 {
     const weft_attention_shape *const s = t->shape;
-    const int64_t d = s->head_dim, kv_col = s->kv_of_head[t->head] * d,
-                  kv_row = t->seq * s->kv_tokens;
+    const int64_t kv_col = s->kv_of_head[t->head] * d, kv_row = t->seq * s->kv_tokens;
     const int64_t seen = (s->q_offset == NULL ? 0 : s->q_offset[t->seq]) + query + 1;
     const int64_t n = WEFT_MIN(seen, s->kv_length == NULL ? s->kv_tokens : s->kv_length[t->seq]);
     const int64_t row = t->seq * s->q_tokens + query;
@@ -253,6 +253,21 @@ static WEFT_ALWAYS_INLINE void forward_row(const weft_attention_forward_args *a,
             n > 0 ? largest + logf(sum) : -INFINITY;
 }
 
+/** The usual sizes of a head as constants: loops this short are half overhead when the compiler does not know them. */
+static WEFT_ALWAYS_INLINE void forward_row_of_type(const weft_attention_forward_args *a,
+                                                   const weft_attn_task *t,
+                                                   int64_t query,
+                                                   float *scratch,
+                                                   bool is_bf16)
+{
+    if (t->shape->head_dim == 64)
+        forward_row(a, t, query, scratch, is_bf16, 64);
+    else if (t->shape->head_dim == 128)
+        forward_row(a, t, query, scratch, is_bf16, 128);
+    else
+        forward_row(a, t, query, scratch, is_bf16, t->shape->head_dim);
+}
+
 void WEFT_ISA_NAME(attention_forward)(const weft_attention_forward_args *a,
                                       const weft_attn_task *t,
                                       float *scratch)
@@ -263,8 +278,8 @@ void WEFT_ISA_NAME(attention_forward)(const weft_attention_forward_args *a,
     }
     for (int64_t i = t->first_query; i < t->first_query + t->n_queries; i++) {
         if (a->q.dtype == WEFT_DTYPE_BF16)
-            forward_row(a, t, i, scratch, true);
+            forward_row_of_type(a, t, i, scratch, true);
         else
-            forward_row(a, t, i, scratch, false);
+            forward_row_of_type(a, t, i, scratch, false);
     }
 }

@@ -10,7 +10,7 @@
 
 #include "backend/cpu/isa/simd.h"
 
-enum { SUM_ROWS = 64, STRIPE = 256 };
+enum { SUM_ROWS = 64, STRIPE = 128 };
 
 /** The many types a call can have; `is_bf16` is a compile-time constant in each copy. */
 typedef struct norm_row {
@@ -171,6 +171,23 @@ void WEFT_ISA_NAME(norm_backward_input)(const weft_norm_backward_input_args *a,
         backward_rows(a, row, n, a->x.dtype == WEFT_DTYPE_BF16, is_gain_bf16);
 }
 
+static WEFT_ALWAYS_INLINE void weight_row(float *restrict sums,
+                                          const void *x,
+                                          const void *dy,
+                                          const float stats[2],
+                                          int64_t n,
+                                          bool is_bf16)
+{
+    const float mean = stats[0], rstd = stats[1];
+    WEFT_SIMD
+    for (int64_t c = 0; c < n; c++) {
+        const float g = load(dy, c, is_bf16);
+        sums[c] = weft_fma(g, (load(x, c, is_bf16) - mean) * rstd, sums[c]);
+        sums[STRIPE + c] += g;
+    }
+}
+
+/** sums [2][STRIPE]: of dy * xhat and of dy, over SUM_ROWS rows. */
 static WEFT_ALWAYS_INLINE void weight_block(const weft_norm_backward_weight_args *a,
                                             int64_t col,
                                             int64_t n,
@@ -179,19 +196,16 @@ static WEFT_ALWAYS_INLINE void weight_block(const weft_norm_backward_weight_args
                                             bool is_bf16)
 {
     const int64_t r1 = WEFT_MIN(r0 + SUM_ROWS, a->x.rows);
-    float *const dgain = sums, *const dbias = sums + STRIPE;
     for (int64_t c = 0; c < 2 * STRIPE; c++)
         sums[c] = 0.0f;
     for (int64_t r = r0; r < r1; r++) {
         const void *const x = at(a->x, r, col), *const dy = at(a->dy, r, col);
-        const float mean = a->kind == WEFT_NORM_LAYER ? f32_at(a->mean, r) : 0.0f;
-        const float rstd = f32_at(a->rstd, r);
-        WEFT_SIMD
-        for (int64_t c = 0; c < n; c++) {
-            const float g = load(dy, c, is_bf16);
-            dgain[c] = weft_fma(g, (load(x, c, is_bf16) - mean) * rstd, dgain[c]);
-            dbias[c] += g;
-        }
+        const float stats[2] = {a->kind == WEFT_NORM_LAYER ? f32_at(a->mean, r) : 0.0f,
+                                f32_at(a->rstd, r)};
+        if (n == STRIPE)
+            weight_row(sums, x, dy, stats, STRIPE, is_bf16);
+        else
+            weight_row(sums, x, dy, stats, n, is_bf16);
     }
 }
 
