@@ -62,13 +62,20 @@ check_id(const weft_st *file, const weft_st_tensor *t, int64_t i, int64_t vocab_
 
 static void warn_others(const weft_ctx *ctx, const weft_st *file)
 {
+    const weft_st_tensor *first = NULL;
+    int n = 0;
     for (size_t i = 0; i < weft_i_st_count(file); i++) {
         const weft_st_tensor *t = weft_i_st_at(file, i);
-        if (strcmp(t->name, "input_ids") != 0 && strcmp(t->name, "labels") != 0)
-            weft_log(ctx, WEFT_LOG_WARN, "train",
-                     "%s: tensor %s is neither input_ids nor labels and is not used",
-                     weft_i_st_file(file, t->file), t->name);
+        if (strcmp(t->name, "input_ids") == 0 || strcmp(t->name, "labels") == 0)
+            continue;
+        first = first != NULL ? first : t;
+        n++;
     }
+    if (n > 0)
+        weft_log(ctx, WEFT_LOG_WARN, "train",
+                 "%s: tensors that are neither input_ids nor labels are not used: %d, the first is "
+                 "%s",
+                 weft_i_st_file(file, first->file), n, first->name);
 }
 
 static weft_status
