@@ -5,6 +5,8 @@
 #include "base/rng.h"
 #include "tensor/convert.h"
 
+enum { NORMAL_CHUNK = 256 }; /* normals drawn at once, in pairs */
+
 static char *address(const weft_view *v, int64_t row, int64_t col)
 {
     return (char *)v->data + (size_t)(row * v->ld + col) * weft_dtype_bytes(v->dtype);
@@ -80,22 +82,30 @@ weft_status weft_i_cpu_scale(weft_backend *b, const void *args, void *workspace)
     return WEFT_OK;
 }
 
+static void init_normal_row(const weft_init_normal_args *a, void *x, uint64_t first, int64_t n)
+{
+    const weft_rng_key key = {{a->key[0], a->key[1]}};
+    double drawn[NORMAL_CHUNK];
+    for (int64_t i = 0; i < n; i += NORMAL_CHUNK) {
+        const int64_t some = WEFT_MIN(n - i, (int64_t)NORMAL_CHUNK);
+        weft_i_rng_normals(key, first + (uint64_t)i, some, drawn);
+        for (int64_t c = 0; c < some; c++) {
+            const float v = (float)(a->std * drawn[c]);
+            if (a->x.dtype == WEFT_DTYPE_BF16)
+                ((uint16_t *)x)[i + c] = weft_i_f32_to_bf16(v);
+            else
+                ((float *)x)[i + c] = v;
+        }
+    }
+}
+
 static void init_normal_part(const weft_cpu *cpu, const void *args, const weft_cpu_part *p)
 {
     (void)cpu;
     const weft_init_normal_args *const a = args;
-    const weft_rng_key key = {{a->key[0], a->key[1]}};
-    for (int64_t r = p->row; r < p->row + p->rows; r++) {
-        void *const x = address(&a->x, r, p->col);
-        const uint64_t first = a->first + (uint64_t)r * a->row_step + (uint64_t)p->col;
-        for (int64_t c = 0; c < p->n; c++) {
-            const float v = (float)(a->std * weft_i_rng_normal(key, first + (uint64_t)c));
-            if (a->x.dtype == WEFT_DTYPE_BF16)
-                ((uint16_t *)x)[c] = weft_i_f32_to_bf16(v);
-            else
-                ((float *)x)[c] = v;
-        }
-    }
+    for (int64_t r = p->row; r < p->row + p->rows; r++)
+        init_normal_row(a, address(&a->x, r, p->col),
+                        a->first + (uint64_t)r * a->row_step + (uint64_t)p->col, p->n);
 }
 
 weft_status weft_i_cpu_init_normal(weft_backend *b, const void *args, void *workspace)
