@@ -45,7 +45,7 @@ echo "$text: $(wc -c <"$text") bytes of English"
 step "Training (the loss is in nats a byte; a model that knows nothing has 5.55)"
 rm -rf "$run"
 build/weft train --model examples/configs/llama-1m-bytes.json --data "$text" --out "$run" \
-    --train-steps 1500 --micro-batch-size 8 --seq-length 256 --lr 3e-3 --lr-warmup-steps 100 \
+    --train-steps 2500 --micro-batch-size 8 --seq-length 256 --lr 3e-3 --lr-warmup-steps 100 \
     --eval-interval 500 --eval-max-tokens 65536 --log-interval 50 "$@"
 
 step "What it writes"
