@@ -19,16 +19,22 @@ extern "C" {
 typedef struct weft_model weft_model;
 typedef struct weft_run weft_run;
 
-/** An empty model that computes in `dtype` (F32 or BF16). */
+/**
+ * An empty model that computes in `dtype`. `ctx` must outlive it.
+ *
+ * @collective  none
+ * @return      WEFT_OK | UNSUPPORTED a type other than F32 and BF16 | NOMEM
+ */
 WEFT_API weft_status weft_model_create(weft_model **out, weft_ctx *ctx, weft_dtype dtype);
 
-/** Frees layers, parameters and memory. NULL is fine. */
+/** Frees layers, parameters and memory; runs of the model must be gone. NULL is fine. @collective none */
 WEFT_API void weft_model_destroy(weft_model *m);
 
 /**
- * Builds the list of a family: embedding, blocks, final norm + head.
+ * Builds the list of a family: embedding, blocks, final norm + head. Takes no memory for weights yet.
  *
- * @return WEFT_OK | UNSUPPORTED | NOMEM
+ * @collective  none
+ * @return      WEFT_OK | UNSUPPORTED a type other than F32 and BF16, or a family weft does not build | NOMEM
  */
 WEFT_API weft_status weft_model_from_config(weft_model **out,
                                             weft_ctx *ctx,
@@ -36,13 +42,26 @@ WEFT_API weft_status weft_model_from_config(weft_model **out,
                                             weft_dtype dtype);
 
 /**
- * Adds a parameter of full size rows x cols (1-D: rows = 1, n_dims = 1), held whole. Borrowed pointer, stable for the
- * model's life. ARG when the name is taken or the model is allocated already.
+ * Adds a parameter of full size rows x cols (1-D: rows = 1, n_dims = 1), held whole. Matrices decay and are drawn normal
+ * with std 0.02, vectors do neither (zeros); change that in *out before allocate.
+ *
+ * @collective  none
+ * @param[out] out  borrowed, stable for the model's life
+ * @return      WEFT_OK | ARG a name that is taken or too long, a size below 1, or a model that is allocated already | NOMEM
  */
 WEFT_API weft_status weft_model_add_param(
     weft_model *m, const char *name, int n_dims, int64_t rows, int64_t cols, weft_param **out);
 
-/** Appends a layer; the model owns it (ops->destroy frees `data`). `params` are those it reads, copied. */
+/**
+ * Appends a layer.
+ *
+ * @collective  none
+ * @param[in] ops        borrowed for the model's life
+ * @param[in] take_data  the layer's own, freed by ops->destroy; also when the call fails
+ * @param[in] cols_out   columns of its y; 0 for a last layer that has none
+ * @param[in] params     [n_params] those it reads and writes gradients of; the list is copied
+ * @return      WEFT_OK | NOMEM
+ */
 WEFT_API weft_status weft_model_add_layer(weft_model *m,
                                           const weft_layer_ops *ops,
                                           void *take_data,
@@ -50,6 +69,7 @@ WEFT_API weft_status weft_model_add_layer(weft_model *m,
                                           weft_param *const *params,
                                           int n_params);
 
+/* What is there; pointers are borrowed, NULL where there is none of that number or name. @collective none */
 WEFT_API int64_t weft_model_param_count(const weft_model *m);
 WEFT_API weft_param *weft_model_param(weft_model *m, int64_t i); /* in the order they were added */
 WEFT_API weft_param *weft_model_find_param(weft_model *m, const char *name);
@@ -60,19 +80,39 @@ weft_model_element_count(const weft_model *m); /* of all parameters, whole tenso
 WEFT_API weft_dtype weft_model_dtype(const weft_model *m);
 WEFT_API weft_ctx *weft_model_ctx(const weft_model *m);
 
-/** Freezes every parameter whose name matches the glob; *n_matched counts them. Before allocate. */
+/**
+ * Freezes every parameter whose name matches the glob; *n_matched counts them.
+ *
+ * @collective  none
+ * @return      WEFT_OK also when none matched | ARG the model is allocated already
+ */
 WEFT_API weft_status weft_model_freeze(weft_model *m, const char *glob, int64_t *n_matched);
 
-/** Takes memory for weights and, when is_training, for the gradients of what is not frozen. */
+/**
+ * Takes memory for weights and, when is_training, for the gradients (fp32) of what is not frozen.
+ *
+ * @collective  none
+ * @return      WEFT_OK | ARG a second time | NOMEM
+ */
 WEFT_API weft_status weft_model_allocate(weft_model *m, bool is_training);
 
-/** Draws every weight as f(seed, name, element), the same in every layout. */
+/**
+ * Draws every weight as f(seed, name, element of the full tensor), the same in every layout. After allocate.
+ *
+ * @collective  none
+ * @return      WEFT_OK | DEVICE
+ */
 WEFT_API weft_status weft_model_init_weights(weft_model *m, uint64_t seed);
 
-/** A step begins: the first gradient written to each parameter overwrites. */
+/** A step begins: the first gradient written to each parameter overwrites. @collective none */
 WEFT_API void weft_model_begin_step(weft_model *m);
 
-/** A step's gradients are complete: parameters that got none get zeros. */
+/**
+ * A step's gradients are complete: parameters that got none get zeros.
+ *
+ * @collective  none
+ * @return      WEFT_OK | DEVICE
+ */
 WEFT_API weft_status weft_model_end_step(weft_model *m);
 
 /** Zero-initialise, then set. */
@@ -85,13 +125,18 @@ typedef struct weft_run_options {
     int n_slots; /* micro-batches in flight; 0: forward only */
     weft_recompute recompute;
     bool
-        is_split; /* backward_input and backward_weight run apart: GRADIENT items get room in the slot */
+        is_split; /* INPUT and WEIGHT of backward run as two calls: GRADIENT items get room in the slot */
     weft_hooks **hooks;
     int n_hooks;
     size_t workspace_bytes; /* what a dry run found; a dry context ignores it */
 } weft_run_options;
 
-/** Takes memory for the slots and the workspace. */
+/**
+ * Takes memory for the slots, the rotary tables and the workspace: all that passes need. The model must be allocated.
+ *
+ * @collective  none
+ * @return      WEFT_OK | ARG no sequence, token or layer | NOMEM
+ */
 WEFT_API weft_status weft_run_create(weft_run **out,
                                      weft_model *m,
                                      const weft_run_options *options);
@@ -109,37 +154,69 @@ typedef struct weft_host_batch {
     const int64_t *kv_length; /* [n_seqs], with a cache */
 } weft_host_batch;
 
-/** Copies a micro-batch into a slot (slot 0 of a forward-only run). */
+/**
+ * Copies a micro-batch into a slot (slot 0 of a forward-only run). Ids are not checked against the vocabulary.
+ *
+ * @collective  none
+ * @return      WEFT_OK | ARG a batch larger than the run, no such slot, a position beyond the rotary tables | DEVICE
+ */
 WEFT_API weft_status weft_run_load(weft_run *r, int slot, const weft_host_batch *batch);
 
 /**
  * Rotary tables of rows [first, first + n) as a sequence of `length` positions has them (only `dynamic` scaling depends on
- * it). weft_run_create fills all rows for n_tokens.
+ * it). weft_run_create fills all rows for n_tokens. Without rotary positions it does nothing.
+ *
+ * @collective  none
+ * @return      WEFT_OK | NOMEM | DEVICE
  */
 WEFT_API weft_status weft_run_fill_rope(weft_run *r, int64_t first, int64_t n, int64_t length);
 
-/** The settings that passes use (dropout key, loss scale, where logits go); change them between passes. */
+/** The settings that passes use (dropout key, loss scale, where logits go); change them between passes. @collective none */
 WEFT_API weft_exec *weft_run_exec(weft_run *r);
 
-/** Forward through all layers, keeping in the slot what backward needs. */
+/**
+ * Forward through all layers, keeping in the slot what backward needs. Takes no memory.
+ *
+ * @collective  none of its own; whatever the run's hooks do
+ * @return      WEFT_OK | ARG a run without slots | INTERNAL workspace beyond workspace_bytes | DEVICE | what hooks return
+ */
 WEFT_API weft_status weft_run_forward(weft_run *r, int slot);
 
-/** Backward through all layers; the last layer computes the token losses here when training (docs/architecture.md). */
+/**
+ * Backward through all layers, last to first; the last layer computes the token losses here when training
+ * (docs/architecture.md). Takes no memory.
+ *
+ * @collective  none of its own; whatever the run's hooks do
+ * @param[in] parts  WEFT_BACKWARD_BOTH, or INPUT and later WEIGHT of the same slot (is_split)
+ * @return      as weft_run_forward
+ */
 WEFT_API weft_status weft_run_backward(weft_run *r, int slot, unsigned parts);
 
-/** Forward keeping nothing: evaluation, probing, generation (kv [layers] or NULL). Token losses if exec->is_loss_wanted. */
+/**
+ * Forward of slot 0 keeping nothing: evaluation, probing, generation. Token losses if exec->is_loss_wanted.
+ *
+ * @collective  none of its own; whatever the run's hooks do
+ * @param[in,out] kv  [layers] cache that keys and values are appended to (a layer without one: k not given); NULL: none
+ * @return      as weft_run_forward
+ */
 WEFT_API weft_status weft_run_forward_only(weft_run *r, weft_kv *kv);
 
-/** f32 [rows, 1]: token losses of the slot's micro-batch after backward (or forward_only with losses). */
+/** f32 [rows, 1]: token losses of the slot's micro-batch after backward (or forward_only with losses). @collective none */
 WEFT_API weft_view weft_run_losses(const weft_run *r, int slot);
 
-/** Boundary of the list, for lists that are a part of a model: input (first layer's x), output, and their gradients. */
+/**
+ * Boundary of the list, for lists that are a part of a model: input (first layer's x, to be filled before forward), output
+ * (last layer's y), and their gradients (that of the output to be filled before backward). In the model's type; those of a
+ * slot [rows of its micro-batch, columns], the gradients [rows of the largest, columns]. Not given where the list has none.
+ *
+ * @collective  none
+ */
 WEFT_API weft_view weft_run_input(const weft_run *r, int slot);
 WEFT_API weft_view weft_run_output(const weft_run *r, int slot);
 WEFT_API weft_view weft_run_grad_input(const weft_run *r);
 WEFT_API weft_view weft_run_grad_output(const weft_run *r);
 
-/** Highest workspace used so far. */
+/** Highest workspace used so far, in bytes: what workspace_bytes must be. @collective none */
 WEFT_API size_t weft_run_workspace_peak(const weft_run *r);
 
 #ifdef __cplusplus

@@ -50,7 +50,7 @@ typedef struct weft_train_options {
     const char *model; /* folder (fine-tuning) or config.json (fresh weights) */
     const char **data; /* text or token files */
     size_t n_data;
-    const char *tokenizer;   /* ["byte"] or a folder's tokenizer.json */
+    const char *tokenizer;   /* ["byte"] */
     const char *out;         /* folder of checkpoints and metrics */
     int64_t seq_length;      /* 0: min(max_positions, 256) */
     int64_t train_steps;     /* [100] length of the whole run, on resume too */

@@ -7,8 +7,8 @@
  * forward (all) when backward wants them. Layers cannot tell the difference.
  *
  * Invariants
- *  1. A slot has two parts. FOR_INPUT-only items lie in the first, everything that backward_weight reads in the second, so a
- *     schedule that splits backward can free the first earlier.
+ *  1. A slot has two parts. FOR_INPUT-only items lie in the first, everything that backward's WEIGHT part reads in the
+ *     second, so a schedule that splits backward can free the first earlier.
  *  2. Offsets come from the largest shape; a smaller micro-batch uses the front of each place.
  *  3. Nothing is taken from the allocator after create.
  *  4. A recompute and its backward are one pass (BACKWARD) for the hooks.

@@ -129,7 +129,8 @@ typedef struct weft_find_nonfinite_args {
  *   op(A): [M, K] = A [M, K], or A^T with A stored [K, M] when is_a_transposed; op(B): [K, N] likewise; C [M, N].
  *   A, B: any, same type; C: any (F32 with BF16 A, B is how gradients are accumulated); bias [1, N] of B's type or F32,
  *   or not given. Accumulation in fp32 over all of K in one piece; with is_added the old C is added in fp32, once.
- *   Output tiles are cut from M and N alone (a fixed grid); K is never cut. M, N or K may be 0 (K = 0: zeros or no change).
+ *   Output tiles are a fixed grid that depends on shapes, types and transpositions alone, never on threads; K is never cut.
+ *   M, N or K may be 0 (K = 0: the bias or zeros, or with is_added C and the bias).
  */
 typedef struct weft_gemm_args {
     weft_view c;
@@ -428,13 +429,13 @@ struct weft_backend {
     double n_flops; /* counted by weft_op_flops as operations are run */
 };
 
-/** Floating-point operations of one call, a multiply-add as two; the causal half of attention is counted as done. */
+/** Floating-point operations of one call, a multiply-add as two; of attention the pairs that are seen. @collective none */
 WEFT_API double weft_op_flops(weft_op op, const void *args);
 
-/** "gemm", "norm_forward", ... */
+/** "gemm", "norm_forward", ...; "unknown" for a number that is none. @collective none */
 WEFT_API const char *weft_op_name(weft_op op);
 
-/** Size of the argument struct of an operation. */
+/** Bytes of the argument struct of an operation; 0 for a number that is none. @collective none */
 WEFT_API size_t weft_op_args_bytes(weft_op op);
 
 #ifdef __cplusplus

@@ -51,6 +51,10 @@ typedef struct weft_grad_target {
     bool is_added;  /* add to what is there, or overwrite */
 } weft_grad_target;
 
+/**
+ * One member of the list. A hook may communicate: every rank then runs the same layers in the same order, so the calls
+ * match. What it returns, but for WEFT_OK, ends the pass and is the pass's result.
+ */
 typedef struct weft_hooks {
     void *user;
 

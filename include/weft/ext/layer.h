@@ -1,6 +1,6 @@
 /**
  * Layers and parameters: what a model is made of. For people who write a layer of their own; weft's own layers use
- * nothing else.
+ * nothing else (and share helpers of src/nn).
  *
  * A layer turns x [rows, C] into y [rows, C'] and back. It is single-device code: it reads no rank, and no element of a
  * tensor (every look at data is an operation of the backend, so a dry run is complete). What it keeps between forward
@@ -75,9 +75,9 @@ typedef struct weft_layer_shape {
 enum {
     WEFT_ITEM_CHEAP =
         1, /* `recompute` makes it again from items that are kept (selective recompute) */
-    WEFT_ITEM_FOR_INPUT = 2,  /* backward_input reads it */
-    WEFT_ITEM_FOR_WEIGHT = 4, /* backward_weight reads it */
-    WEFT_ITEM_GRADIENT = 8,   /* written by backward_input, read by backward_weight */
+    WEFT_ITEM_FOR_INPUT = 2,  /* backward's INPUT part reads it */
+    WEFT_ITEM_FOR_WEIGHT = 4, /* backward's WEIGHT part reads it */
+    WEFT_ITEM_GRADIENT = 8,   /* written by backward's INPUT part, read by its WEIGHT part */
     WEFT_ITEM_SPLIT =
         16, /* with GRADIENT: given only when backward runs as two calls; else the view is not given */
     WEFT_ITEM_RESULT = 32 /* an output that outlives backward (token losses): always in the slot */
@@ -150,6 +150,10 @@ enum { WEFT_BACKWARD_INPUT = 1, WEFT_BACKWARD_WEIGHT = 2, WEFT_BACKWARD_BOTH = 3
 
 struct weft_layer;
 
+/**
+ * What a layer can do. No function communicates by itself; the calls of weft_exec_* below lead to hooks, which may. All
+ * return WEFT_OK or what the operation or hook that failed returned.
+ */
 typedef struct weft_layer_ops {
     const char *kind; /* "block", "embedding", ... */
 
@@ -185,24 +189,51 @@ typedef struct weft_layer {
     int n_params;
 } weft_layer;
 
-/** Runs an operation with workspace from exec's stack. */
+/**
+ * Runs an operation with workspace from exec's stack (given back before it returns).
+ *
+ * @collective  none
+ * @param[in] args  the operation's struct of weft/ext/backend.h
+ * @return      WEFT_OK | ARG operands that do not fit each other | INTERNAL workspace beyond what was planned | DEVICE
+ */
 WEFT_API weft_status weft_exec_op(weft_exec *e, weft_op op, const void *args);
 
-/** Workspace until weft_exec_reset to an earlier mark. */
+/**
+ * Workspace until weft_exec_reset to an earlier mark: a dense matrix, contents arbitrary.
+ *
+ * @collective  none
+ * @return      WEFT_OK | INTERNAL workspace beyond what was planned
+ */
 WEFT_API weft_status
 weft_exec_view(weft_exec *e, weft_dtype dtype, int64_t rows, int64_t cols, weft_view *out);
 WEFT_API size_t weft_exec_mark(const weft_exec *e);
 WEFT_API void weft_exec_reset(weft_exec *e, size_t mark);
 
-/** Around every read of a parameter (several parameters: need all, then done all). */
+/**
+ * Around every read of a parameter (several parameters: need all, then done all). p->value is valid in between.
+ *
+ * @collective  none of its own; whatever the hooks param_need and param_done do
+ * @return      WEFT_OK | what a hook returns
+ */
 WEFT_API weft_status weft_exec_need(weft_exec *e, weft_param *p);
 WEFT_API weft_status weft_exec_done(weft_exec *e, weft_param *p);
 
-/** Around every write of a parameter's gradient: begin says where and whether to add. Not called for frozen parameters. */
+/**
+ * Around every write of a parameter's gradient: begin says where and whether to add. Not called for frozen parameters.
+ *
+ * @collective  none of its own; whatever the hooks grad_need and grad_ready do
+ * @return      WEFT_OK | what a hook returns
+ */
 WEFT_API weft_status weft_exec_grad_begin(weft_exec *e, weft_param *p, weft_grad_target *out);
 WEFT_API weft_status weft_exec_grad_end(weft_exec *e, weft_param *p);
 
-/** Around a region; *out is `in` when no hook has anything to do. */
+/**
+ * Around a region; *out is `in` when no hook has anything to do, and lies in workspace when a hook changed the shape.
+ * Between the two calls do what does not depend on *out.
+ *
+ * @collective  none of its own; whatever the hooks of regions do
+ * @return      WEFT_OK | INTERNAL workspace beyond what was planned | what a hook returns
+ */
 WEFT_API weft_status weft_exec_region_start(
     weft_exec *e, weft_region_kind kind, weft_pass way, weft_view in, weft_view *out);
 WEFT_API weft_status weft_exec_region_finish(

@@ -1,6 +1,6 @@
 /**
- * Matrix products over threads: C is cut into tiles by a grid that depends on M and N alone, K is never cut, and each
- * tile is one oneDNN call in one thread. So the bits do not depend on the number of threads.
+ * Matrix products over threads: C is cut into tiles by a grid that depends on shapes, types and transpositions alone, each
+ * tile is computed in one thread over all of K, by one oneDNN call. So the bits do not depend on the number of threads.
  *
  * Where the machine has no bf16 products (or C's type is one that oneDNN does not pair with A's), a tile is computed in
  * fp32 from panels of A and B that are converted in the workspace, KC columns of K at a time and in order, and C is

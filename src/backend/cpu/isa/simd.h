@@ -4,7 +4,7 @@
  *
  * Loops marked WEFT_SIMD may be vectorised, sums of WEFT_SIMD_SUM may be reassociated (their order is then that of the
  * vector's lanes, fixed for an instruction set). Errors, measured against double over their whole range: exp_f32 1.1 ulp,
- * sigmoid_f32 2.3, erfc_f32 8.3 (without fused multiply-add up to 66 in its tail, t near 9, for want of the square's last bits).
+ * sigmoid_f32 2.3, erfc_f32 8.3 (without fused multiply-add up to 66 in its tail, t near 9, the square losing its last bits).
  */
 #ifndef WEFT_BACKEND_CPU_ISA_SIMD_H
 #define WEFT_BACKEND_CPU_ISA_SIMD_H
