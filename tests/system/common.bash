@@ -38,6 +38,15 @@ silent() {
     }
 }
 
+# The interpreter of the scripts of tests/interop, in $python; the test is skipped where there is none.
+need_python() {
+    python=${WEFT_PYTHON:-python3}
+    command -v "$python" >/dev/null || {
+        echo "skipped: no $python here; WEFT_PYTHON names an interpreter that has torch and transformers"
+        exit 77
+    }
+}
+
 finish() {
     [ "$n_failed" = 0 ] || exit 1
 }

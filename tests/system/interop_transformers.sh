@@ -1,5 +1,6 @@
 # A folder that weft trained, in transformers and back. Skipped (77) where WEFT_PYTHON, or python3, has no transformers.
 . "$(dirname "$0")/common.bash"
+need_python
 code=0
-"${WEFT_PYTHON:-python3}" "$WEFT_SOURCE_DIR/tests/interop/open_in_transformers.py" "$weft" "$WEFT_SOURCE_DIR" "$work" || code=$?
+"$python" "$WEFT_SOURCE_DIR/tests/interop/open_in_transformers.py" "$weft" "$WEFT_SOURCE_DIR" "$work" || code=$?
 exit "$code"
