@@ -8,6 +8,7 @@
 #include "nn/attention.h"
 
 #include "base/error.h"
+#include "nn/dropout.h"
 
 int64_t weft_i_attention_qkv_cols(const weft_attention *a)
 {
@@ -45,7 +46,6 @@ rotate(weft_layer_io *io, const weft_attention *a, weft_view q_and_k, bool is_in
 
 static weft_attention_shape shape_of(const weft_layer_io *io, const weft_attention *a)
 {
-    const weft_exec *e = io->exec;
     weft_attention_shape s = {.n_seqs = io->batch->n_seqs,
                               .q_tokens = io->batch->n_tokens,
                               .kv_tokens = io->batch->n_tokens,
@@ -53,16 +53,9 @@ static weft_attention_shape shape_of(const weft_layer_io *io, const weft_attenti
                               .n_kv_heads = a->n_kv_heads,
                               .head_dim = a->head_dim,
                               .kv_of_head = a->kv_of_head,
-                              .scale = a->scale};
-    if (e->is_training && a->dropout > 0.0f) {
-        s.dropout.p = a->dropout;
-        s.dropout.key[0] = e->dropout_key[0];
-        s.dropout.key[1] = e->dropout_key[1];
-        s.dropout.site = a->site;
-        s.dropout.position = io->batch->positions;
-        s.dropout.sample = io->batch->samples;
-        s.dropout.first_elem = a->first_head;
-    }
+                              .scale = a->scale,
+                              .dropout = weft_i_dropout_at(io, a->dropout, a->site)};
+    s.dropout.first_elem = a->first_head;
     return s;
 }
 

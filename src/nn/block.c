@@ -19,6 +19,7 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
+#include "nn/dropout.h"
 
 enum {
     NORM1_MEAN,
@@ -95,21 +96,6 @@ block_items(const weft_layer *l, const weft_layer_shape *s, weft_item *item, int
     return WEFT_OK;
 }
 
-/* Dropout of the stream at one of the block's two places; p = 0 outside training. */
-static weft_dropout stream_dropout(const weft_layer_io *io, const weft_block *b, uint32_t site)
-{
-    weft_dropout d = {0};
-    if (!io->exec->is_training || b->resid_dropout <= 0.0f)
-        return d;
-    d.p = b->resid_dropout;
-    d.key[0] = io->exec->dropout_key[0];
-    d.key[1] = io->exec->dropout_key[1];
-    d.site = site;
-    d.position = io->batch->positions;
-    d.sample = io->batch->samples;
-    return d;
-}
-
 /* out = residual + dropout(leave_row(x W^T) + bias): the second half of either branch. */
 static weft_status finish_branch(weft_layer_io *io,
                                  const weft_linear *row,
@@ -134,7 +120,7 @@ static weft_status finish_branch(weft_layer_io *io,
                                   .x = sum,
                                   .bias = bias != NULL ? bias->value : weft_view_none(),
                                   .residual = residual,
-                                  .dropout = stream_dropout(io, b, site)};
+                                  .dropout = weft_i_dropout_at(io, b->resid_dropout, site)};
     WEFT_TRY(weft_exec_op(e, WEFT_OP_RESIDUAL, &r));
     if (bias != NULL)
         WEFT_TRY(weft_exec_done(e, bias));
@@ -194,7 +180,7 @@ branch_gradient(weft_layer_io *io, uint32_t site, weft_view dy, weft_view item, 
     *d_branch = item.data != NULL ? item : dy;
     if (item.data == NULL)
         return WEFT_OK;
-    const weft_dropout d = stream_dropout(io, b, site);
+    const weft_dropout d = weft_i_dropout_at(io, b->resid_dropout, site);
     if (d.p > 0.0f) {
         const weft_dropout_args a = {.y = item, .x = dy, .dropout = d};
         return weft_exec_op(io->exec, WEFT_OP_DROPOUT, &a);

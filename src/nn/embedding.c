@@ -8,6 +8,7 @@
 
 #include "base/ctx.h"
 #include "base/error.h"
+#include "nn/dropout.h"
 
 static weft_status
 embedding_items(const weft_layer *l, const weft_layer_shape *s, weft_item *item, int *n_items)
@@ -27,20 +28,6 @@ static weft_status look_up(
         .y = y, .table = table->value, .ids = ids, .first_id = first_id, .is_added = is_added};
     WEFT_TRY(weft_exec_op(e, WEFT_OP_EMBEDDING_FORWARD, &a));
     return weft_exec_done(e, table);
-}
-
-static weft_dropout embedding_dropout(const weft_layer_io *io, const weft_embedding *m)
-{
-    weft_dropout d = {0};
-    if (!io->exec->is_training || m->dropout <= 0.0f)
-        return d;
-    d.p = m->dropout;
-    d.key[0] = io->exec->dropout_key[0];
-    d.key[1] = io->exec->dropout_key[1];
-    d.site = m->site;
-    d.position = io->batch->positions;
-    d.sample = io->batch->samples;
-    return d;
 }
 
 static weft_status embedding_forward(weft_layer *l, weft_layer_io *io)
@@ -64,7 +51,7 @@ static weft_status embedding_forward(weft_layer *l, weft_layer_io *io)
     }
     if (m->positions != NULL)
         WEFT_TRY(look_up(e, m->positions, io->batch->positions, 0, true, io->y));
-    const weft_dropout d = embedding_dropout(io, m);
+    const weft_dropout d = weft_i_dropout_at(io, m->dropout, m->site);
     if (d.p > 0.0f) {
         const weft_dropout_args a = {.y = io->y, .x = io->y, .dropout = d};
         WEFT_TRY(weft_exec_op(e, WEFT_OP_DROPOUT, &a));
@@ -96,7 +83,7 @@ static weft_status embedding_backward(weft_layer *l, weft_layer_io *io, unsigned
     weft_view d_tokens;
     if ((parts & WEFT_BACKWARD_INPUT) == 0)
         return WEFT_OK;
-    const weft_dropout d = embedding_dropout(io, m);
+    const weft_dropout d = weft_i_dropout_at(io, m->dropout, m->site);
     if (d.p > 0.0f) {
         WEFT_TRY(weft_exec_view(e, dy.dtype, dy.rows, dy.cols, &dy));
         const weft_dropout_args a = {.y = dy, .x = io->dy, .dropout = d};

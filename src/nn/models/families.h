@@ -8,7 +8,7 @@
 weft_status weft_i_gpt2_build(weft_model *m, const weft_config *c);
 weft_status weft_i_llama_build(weft_model *m, const weft_config *c);
 
-/** Adds [rows, cols], drawn normal(0, std). The name is printf's. */
+/** Adds [rows, cols], drawn normal(0, std). */
 weft_status weft_i_family_matrix(
     weft_model *m, weft_param **out, int64_t rows, int64_t cols, double std, const char *name);
 
@@ -19,7 +19,7 @@ weft_status weft_i_family_vector(
 /** kv_of_head for n_heads queries over n_kv_heads keys, in CONTROL memory. */
 weft_status weft_i_family_kv_of_head(weft_model *m, int64_t n_heads, int64_t n_kv_heads, int **out);
 
-/** Numbers of the dropouts of layer `number`: embedding, attention, and the two residuals. */
+/** A number per dropout of the model. `place` in layer `number`: 0 embedding, 1 attention, 2 and 3 the two residuals. */
 uint32_t weft_i_family_site(int number, int place);
 
 #endif
