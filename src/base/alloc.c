@@ -302,6 +302,14 @@ weft_status weft_i_alloc_new(weft_alloc *a, size_t n, size_t size, void **out)
     return weft_i_alloc_get(a, WEFT_MEM_CONTROL, n * size, "tables of the program", out);
 }
 
+weft_status weft_i_alloc_array(weft_alloc *a, int64_t n, size_t size, void *out)
+{
+    void *block = NULL;
+    WEFT_TRY(weft_i_alloc_new(a, (size_t)n, size, &block));
+    memcpy(out, &block, sizeof(block));
+    return WEFT_OK;
+}
+
 weft_status
 weft_i_alloc_grow(weft_alloc *a, size_t n_wanted, size_t size, size_t *capacity, void **array)
 {

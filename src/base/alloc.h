@@ -51,6 +51,9 @@ void weft_i_alloc_put(weft_alloc *a, void *block);
 /** CONTROL memory, n * size checked against overflow. */
 weft_status weft_i_alloc_new(weft_alloc *a, size_t n, size_t size, void **out);
 
+/** The same into any pointer: `out` points to it (int64_t **, a struct's pointer, ...). */
+weft_status weft_i_alloc_array(weft_alloc *a, int64_t n, size_t size, void *out);
+
 /** Grows a CONTROL array to hold n_wanted elements (at least doubling); contents kept, the rest zeroed. */
 weft_status
 weft_i_alloc_grow(weft_alloc *a, size_t n_wanted, size_t size, size_t *capacity, void **array);

@@ -41,14 +41,6 @@ struct weft_decoder {
 
 /* ---- memory ---- */
 
-static weft_status take(void *out, const weft_decoder *d, int64_t n, size_t size)
-{
-    void *block = NULL;
-    WEFT_TRY(weft_i_alloc_new(d->ctx->alloc, (size_t)n, size, &block));
-    memcpy(out, &block, sizeof(block));
-    return WEFT_OK;
-}
-
 /* One shape for every length of a prompt. */
 static weft_status plan_prefill(size_t *workspace,
                                 weft_ctx *ctx,
@@ -113,14 +105,15 @@ static weft_status take_host(weft_decoder *d)
 {
     const int64_t n = d->options.n_seqs;
     const int64_t v = d->config.vocab_size;
+    weft_alloc *a = d->ctx->alloc;
 
-    WEFT_TRY(take(&d->host_logits, d, n * v, sizeof(float)));
-    WEFT_TRY(take(&d->scratch, d, v, sizeof(weft_candidate)));
-    WEFT_TRY(take(&d->active, d, n, sizeof(weft_sequence *)));
-    WEFT_TRY(take(&d->last_id, d, n, sizeof(int32_t)));
-    WEFT_TRY(take(&d->position, d, n, sizeof(int32_t)));
-    WEFT_TRY(take(&d->q_offset, d, n, sizeof(int64_t)));
-    return take(&d->kv_length, d, n, sizeof(int64_t));
+    WEFT_TRY(weft_i_alloc_array(a, n * v, sizeof(float), &d->host_logits));
+    WEFT_TRY(weft_i_alloc_array(a, v, sizeof(weft_candidate), &d->scratch));
+    WEFT_TRY(weft_i_alloc_array(a, n, sizeof(weft_sequence *), &d->active));
+    WEFT_TRY(weft_i_alloc_array(a, n, sizeof(int32_t), &d->last_id));
+    WEFT_TRY(weft_i_alloc_array(a, n, sizeof(int32_t), &d->position));
+    WEFT_TRY(weft_i_alloc_array(a, n, sizeof(int64_t), &d->q_offset));
+    return weft_i_alloc_array(a, n, sizeof(int64_t), &d->kv_length);
 }
 
 static weft_status

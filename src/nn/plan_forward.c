@@ -20,21 +20,13 @@ typedef struct host_rows {
     int64_t *rows;      /* 0, 1, 2, ... for head_rows */
 } host_rows;
 
-static weft_status take(void *out, weft_alloc *alloc, int64_t n, size_t size)
-{
-    void *block = NULL;
-    WEFT_TRY(weft_i_alloc_new(alloc, (size_t)n, size, &block));
-    memcpy(out, &block, sizeof(block));
-    return WEFT_OK;
-}
-
 static weft_status host_rows_init(host_rows *h, weft_alloc *alloc, int64_t n_seqs, int64_t n_tokens)
 {
     const int64_t n = n_seqs * n_tokens;
     memset(h, 0, sizeof(*h));
-    WEFT_TRY(take(&h->zeros, alloc, n, sizeof(int32_t)));
-    WEFT_TRY(take(&h->sequences, alloc, 2 * n_seqs, sizeof(int64_t)));
-    WEFT_TRY(take(&h->rows, alloc, n, sizeof(int64_t)));
+    WEFT_TRY(weft_i_alloc_array(alloc, n, sizeof(int32_t), &h->zeros));
+    WEFT_TRY(weft_i_alloc_array(alloc, 2 * n_seqs, sizeof(int64_t), &h->sequences));
+    WEFT_TRY(weft_i_alloc_array(alloc, n, sizeof(int64_t), &h->rows));
     for (int64_t i = 0; i < n; i++)
         h->rows[i] = i;
     return WEFT_OK;
@@ -131,7 +123,7 @@ dry_cache(dry_session *s, const weft_config *c, weft_dtype dtype, const weft_pas
     const size_t n_bytes = (size_t)rows * (size_t)cols * weft_dtype_bytes(dtype);
 
     WEFT_TRY(dry_take(s, WEFT_MEM_CACHE, n_bytes * 2 * (size_t)c->n_layers, &s->cache));
-    WEFT_TRY(take(&s->kv, s->ctx->alloc, n_layers, sizeof(weft_kv)));
+    WEFT_TRY(weft_i_alloc_array(s->ctx->alloc, n_layers, sizeof(weft_kv), &s->kv));
     for (int64_t i = 1; i <= c->n_layers; i++) { /* the list is embedding, blocks, head */
         s->kv[i].k = weft_view_make(s->cache, dtype, rows, cols);
         s->kv[i].v = s->kv[i].k;

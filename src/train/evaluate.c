@@ -45,14 +45,6 @@ size_t weft_i_evaluation_shapes(const weft_evaluation_job *job, weft_pass_shape 
 
 /* ---- the evaluator ---- */
 
-static weft_status take(void *out, const weft_evaluator *e, int64_t n, size_t size)
-{
-    void *block = NULL;
-    WEFT_TRY(weft_i_alloc_new(e->ctx->alloc, (size_t)n, size, &block));
-    memcpy(out, &block, sizeof(block));
-    return WEFT_OK;
-}
-
 weft_status
 weft_i_evaluator_create(weft_evaluator **out, weft_ctx *ctx, const weft_evaluation_job *job)
 {
@@ -68,10 +60,11 @@ weft_i_evaluator_create(weft_evaluator **out, weft_ctx *ctx, const weft_evaluati
     e->ctx = ctx;
     e->job = *job;
     const int64_t n = job->n_seqs * job->seq_length;
-    WEFT_TRY_GOTO(st, take(&e->window, e, job->seq_length + 1, sizeof(int32_t)), out);
-    WEFT_TRY_GOTO(st, take(&e->ids, e, n, sizeof(int32_t)), out);
-    WEFT_TRY_GOTO(st, take(&e->targets, e, n, sizeof(int32_t)), out);
-    WEFT_TRY_GOTO(st, take(&e->losses, e, n, sizeof(float)), out);
+    WEFT_TRY_GOTO(
+        st, weft_i_alloc_array(ctx->alloc, job->seq_length + 1, sizeof(int32_t), &e->window), out);
+    WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n, sizeof(int32_t), &e->ids), out);
+    WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n, sizeof(int32_t), &e->targets), out);
+    WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n, sizeof(float), &e->losses), out);
 out:
     if (st == WEFT_OK)
         *out = e;

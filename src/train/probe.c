@@ -13,6 +13,7 @@
 #include "nn/layout_context.h"
 #include "nn/plan_forward.h"
 #include "train/probe_output.h"
+#include "train/settings.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -70,28 +71,6 @@ static weft_status open_inputs(probe_session *s, const weft_probe_options *o)
     return WEFT_OK;
 }
 
-static weft_status choose_recompute(weft_recompute *out, const char *name)
-{
-    *out = WEFT_RECOMPUTE_NONE;
-    if (name == NULL || strcmp(name, "") == 0 || strcmp(name, "none") == 0)
-        return WEFT_OK;
-    if (strcmp(name, "selective") == 0)
-        *out = WEFT_RECOMPUTE_SELECTIVE;
-    else if (strcmp(name, "full") == 0)
-        *out = WEFT_RECOMPUTE_FULL;
-    else
-        WEFT_FAIL(WEFT_STATUS_ARG, "recompute \"%s\" is none of none, selective, full", name);
-    return WEFT_OK;
-}
-
-static weft_status take(float **out, const probe_session *s, int64_t n)
-{
-    void *block = NULL;
-    WEFT_TRY(weft_i_alloc_new(s->ctx->alloc, (size_t)n, sizeof(float), &block));
-    *out = block;
-    return WEFT_OK;
-}
-
 static weft_status take_memory(probe_session *s, const weft_probe_options *o)
 {
     const int64_t rows = s->micro_batch * s->batch.n_tokens;
@@ -110,7 +89,7 @@ static weft_status take_memory(probe_session *s, const weft_probe_options *o)
     weft_backend *b = s->ctx->backend;
     weft_pass_memory memory;
 
-    WEFT_TRY(choose_recompute(&plan.run.recompute, o->layout.recompute));
+    WEFT_TRY(weft_i_recompute_from_name(&plan.run.recompute, o->layout.recompute));
     WEFT_TRY(weft_i_plan_passes(&memory, s->ctx, &s->source, &plan));
     WEFT_TRY(
         weft_i_source_model(&s->model, &s->source, s->ctx, s->is_grads, (uint64_t)o->layout.seed));
@@ -118,8 +97,9 @@ static weft_status take_memory(probe_session *s, const weft_probe_options *o)
     WEFT_TRY(weft_run_create(&s->run, s->model, &plan.run));
     WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_ACTIVATIONS, (size_t)(rows * cols) * sizeof(float),
                              "logits", &s->logits));
-    WEFT_TRY(take(&s->host_logits, s, rows * cols));
-    return take(&s->losses, s, s->batch.n_seqs * s->batch.n_tokens);
+    WEFT_TRY(weft_i_alloc_array(s->ctx->alloc, rows * cols, sizeof(float), &s->host_logits));
+    return weft_i_alloc_array(s->ctx->alloc, s->batch.n_seqs * s->batch.n_tokens, sizeof(float),
+                              &s->losses);
 }
 
 /* ---- the pass ---- */

@@ -99,14 +99,6 @@ find(const weft_st_tensor **ids, const weft_st_tensor **labels, const weft_st *f
     return WEFT_OK;
 }
 
-static weft_status take(int32_t **out, weft_alloc *alloc, int64_t n)
-{
-    void *block = NULL;
-    WEFT_TRY(weft_i_alloc_new(alloc, (size_t)n, sizeof(int32_t), &block));
-    *out = block;
-    return WEFT_OK;
-}
-
 static weft_status fill(weft_probe_batch *b, const weft_st *file, int64_t vocab_size)
 {
     const weft_st_tensor *ids = NULL;
@@ -116,8 +108,8 @@ static weft_status fill(weft_probe_batch *b, const weft_st *file, int64_t vocab_
     b->n_seqs = ids->shape.dim[0];
     b->n_tokens = ids->shape.dim[1];
     const int64_t n = b->n_seqs * b->n_tokens;
-    WEFT_TRY(take(&b->ids, b->alloc, n));
-    WEFT_TRY(take(&b->targets, b->alloc, n));
+    WEFT_TRY(weft_i_alloc_array(b->alloc, n, sizeof(int32_t), &b->ids));
+    WEFT_TRY(weft_i_alloc_array(b->alloc, n, sizeof(int32_t), &b->targets));
     for (int64_t i = 0; i < n; i++) {
         const bool is_last = i % b->n_tokens == b->n_tokens - 1;
         WEFT_TRY(check_id(file, ids, i, vocab_size));

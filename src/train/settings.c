@@ -16,7 +16,7 @@
 
 weft_status weft_i_recompute_from_name(weft_recompute *out, const char *name)
 {
-    if (name == NULL || strcmp(name, "none") == 0)
+    if (name == NULL || strcmp(name, "") == 0 || strcmp(name, "none") == 0)
         *out = WEFT_RECOMPUTE_NONE;
     else if (strcmp(name, "selective") == 0)
         *out = WEFT_RECOMPUTE_SELECTIVE;

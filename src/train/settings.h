@@ -38,7 +38,7 @@ weft_status weft_i_train_settings_make(weft_train_settings *out,
 /** The type weights are saved in, for a model that computes in `dtype`. */
 weft_dtype weft_i_train_settings_save_dtype(const weft_train_settings *s, weft_dtype dtype);
 
-/** @return WEFT_OK | ARG none of none, selective, full */
+/** Of --recompute; NULL and "" are none. @return WEFT_OK | ARG none of none, selective, full */
 weft_status weft_i_recompute_from_name(weft_recompute *out, const char *name);
 
 #endif

@@ -11,14 +11,6 @@
 #define FNV_OFFSET UINT64_C(0xcbf29ce484222325)
 #define FNV_PRIME UINT64_C(0x100000001b3)
 
-static weft_status take(weft_alloc *alloc, int64_t n, int32_t **out)
-{
-    void *block = NULL;
-    WEFT_TRY(weft_i_alloc_new(alloc, (size_t)n, sizeof(int32_t), &block));
-    *out = block;
-    return WEFT_OK;
-}
-
 weft_status weft_i_batch_reader_init(weft_batch_reader *r,
                                      weft_alloc *alloc,
                                      const weft_sampler *sampler,
@@ -28,9 +20,10 @@ weft_status weft_i_batch_reader_init(weft_batch_reader *r,
     weft_status st = WEFT_OK;
     *r = (weft_batch_reader){
         .alloc = alloc, .sampler = sampler, .n_seqs = n_seqs, .n_tokens = n_tokens};
-    WEFT_TRY_GOTO(st, take(alloc, n_seqs * n_tokens, &r->ids), out);
-    WEFT_TRY_GOTO(st, take(alloc, n_seqs * n_tokens, &r->targets), out);
-    WEFT_TRY_GOTO(st, take(alloc, n_tokens + 1, &r->window), out);
+    WEFT_TRY_GOTO(st, weft_i_alloc_array(alloc, n_seqs * n_tokens, sizeof(int32_t), &r->ids), out);
+    WEFT_TRY_GOTO(st, weft_i_alloc_array(alloc, n_seqs * n_tokens, sizeof(int32_t), &r->targets),
+                  out);
+    WEFT_TRY_GOTO(st, weft_i_alloc_array(alloc, n_tokens + 1, sizeof(int32_t), &r->window), out);
 out:
     if (st != WEFT_OK)
         weft_i_batch_reader_fini(r);

@@ -249,6 +249,26 @@ static void test_base_alloc__grows_arrays_keeping_what_they_hold(void **state)
     weft_i_alloc_destroy(a);
 }
 
+static void test_base_alloc__sets_any_pointer_to_an_array(void **state)
+{
+    (void)state;
+    weft_alloc *const a = new_alloc(false, 0);
+    struct {
+        int64_t *numbers;
+    } holder = {NULL};
+    CHECK_OK(weft_i_alloc_array(a, 1000, sizeof(*holder.numbers), &holder.numbers));
+    for (int64_t i = 0; i < 1000; i++) {
+        assert_int_equal(holder.numbers[i], 0);
+        holder.numbers[i] = i;
+    }
+    int64_t *const before = holder.numbers;
+    CHECK_FAILS(weft_i_alloc_array(a, INT64_MAX, sizeof(int64_t), &holder.numbers),
+                WEFT_STATUS_NOMEM, "9223372036854775807 entries");
+    assert_ptr_equal(holder.numbers, before);
+    weft_i_alloc_put(a, holder.numbers);
+    weft_i_alloc_destroy(a);
+}
+
 static void *take_and_give(void *argument)
 {
     weft_alloc *const a = argument;
@@ -347,6 +367,7 @@ int main(void)
         cmocka_unit_test(test_base_alloc__gives_distinct_blocks_for_zero_bytes),
         cmocka_unit_test(test_base_alloc__finds_thousands_of_blocks_in_any_order),
         cmocka_unit_test(test_base_alloc__grows_arrays_keeping_what_they_hold),
+        cmocka_unit_test(test_base_alloc__sets_any_pointer_to_an_array),
         cmocka_unit_test(test_base_alloc__serves_several_threads),
 #ifdef WEFT_ASSERTS
         cmocka_unit_test(test_base_alloc__reports_leaks_and_blocks_put_twice),
