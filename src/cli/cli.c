@@ -14,7 +14,8 @@
 
 static volatile sig_atomic_t n_signals;
 
-int weft_i_cli_exit_code(weft_status st)
+/* The exit code a status stands for. */
+static int exit_code_of(weft_status st)
 {
     switch (st) {
     case WEFT_OK:
@@ -44,7 +45,7 @@ int weft_i_cli_fail(weft_status st)
 {
     (void)fflush(stdout);
     (void)fprintf(stderr, "weft: error: %s\n", weft_last_error());
-    return weft_i_cli_exit_code(st);
+    return exit_code_of(st);
 }
 
 bool weft_i_cli_parse(weft_options **out,
@@ -75,7 +76,8 @@ void weft_i_cli_line(void *user, const char *line)
     (void)puts(line);
 }
 
-bool weft_i_cli_is_output_open(void)
+/* Whether standard output can still take something. */
+static bool is_output_open(void)
 {
     return ferror(stdout) == 0;
 }
@@ -124,5 +126,5 @@ bool weft_i_cli_is_stopped(void)
 bool weft_i_cli_should_stop(void *user)
 {
     (void)user;
-    return weft_i_cli_is_stopped() || !weft_i_cli_is_output_open();
+    return weft_i_cli_is_stopped() || !is_output_open();
 }

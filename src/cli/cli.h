@@ -23,9 +23,6 @@ int weft_i_cli_info(int argc, const char *const *argv);
 int weft_i_cli_diff(int argc, const char *const *argv);
 int weft_i_cli_tokenize(int argc, const char *const *argv);
 
-/** The exit code a status stands for. */
-int weft_i_cli_exit_code(weft_status st);
-
 /** Prints the thread's error to standard error and returns the exit code. */
 int weft_i_cli_fail(weft_status st);
 
@@ -40,9 +37,6 @@ bool weft_i_cli_parse(weft_options **out,
 /** A line of text to standard output: a weft_line_fn. */
 void weft_i_cli_line(void *user, const char *line);
 
-/** Whether standard output can still take something. */
-bool weft_i_cli_is_output_open(void);
-
 /**
  * Flushes standard output. A reader that went away is fine; a disk that is full is not.
  *
@@ -54,7 +48,6 @@ int weft_i_cli_finish(int exit_code);
 typedef struct weft_cli_screen {
     bool is_terminal;
     bool has_live; /* the cursor stands behind a live line */
-    bool is_quiet; /* no progress, only warnings */
 } weft_cli_screen;
 
 void weft_i_cli_screen_init(weft_cli_screen *s);

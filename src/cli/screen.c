@@ -33,7 +33,7 @@ static int live_columns(void)
 
 void weft_i_cli_screen_live(weft_cli_screen *s, const char *line)
 {
-    if (!s->is_terminal || s->is_quiet)
+    if (!s->is_terminal)
         return;
     weft_i_cli_screen_clear(s);
     (void)fprintf(stderr, "%.*s", live_columns(), line);
@@ -49,9 +49,7 @@ void weft_i_cli_screen_line(weft_cli_screen *s, const char *line)
 
 void weft_i_cli_note(void *user, const char *line)
 {
-    weft_cli_screen *s = user;
-    if (!s->is_quiet)
-        weft_i_cli_screen_line(s, line);
+    weft_i_cli_screen_line(user, line);
 }
 
 static void log_line(void *user, weft_log_level level, const char *line)

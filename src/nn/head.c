@@ -25,7 +25,8 @@ typedef struct chunk {
     weft_view logits, max, sum, target;
 } chunk;
 
-int64_t weft_i_head_chunk_rows(int64_t rows, int64_t vocabulary)
+/* Rows of logits in one chunk: 32 MiB of them, at least 256 rows, whole multiples of 256. */
+static int64_t chunk_rows(int64_t rows, int64_t vocabulary)
 {
     const int64_t budget = ((int64_t)32 << 20) / (4 * WEFT_MAX(vocabulary, 1));
     const int64_t whole = WEFT_MAX(budget / 256 * 256, 256);
@@ -127,7 +128,7 @@ static weft_status head_forward(weft_layer *l, weft_layer_io *io)
     const size_t outer = weft_exec_mark(e);
     weft_view x;
     WEFT_TRY(head_stream(io, &x));
-    const int64_t step = weft_i_head_chunk_rows(x.rows, head->weight->rows);
+    const int64_t step = chunk_rows(x.rows, head->weight->rows);
     for (int64_t first = 0; first < x.rows; first += step) {
         const size_t mark = weft_exec_mark(e);
         const int64_t rows = WEFT_MIN(step, x.rows - first);
@@ -202,7 +203,7 @@ static weft_status head_backward(weft_layer *l, weft_layer_io *io, unsigned part
     if (!head->weight->is_frozen)
         WEFT_TRY(weft_exec_grad_begin(e, head->weight, &w));
     WEFT_TRY(weft_i_norm_grad_begin(e, &head->norm, &n));
-    const int64_t step = weft_i_head_chunk_rows(io->x.rows, head->weight->rows);
+    const int64_t step = chunk_rows(io->x.rows, head->weight->rows);
     for (int64_t first = 0; first < io->x.rows; first += step) {
         const size_t mark = weft_exec_mark(e);
         const int64_t rows = WEFT_MIN(step, io->x.rows - first);

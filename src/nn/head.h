@@ -18,7 +18,4 @@ typedef struct weft_head {
 /** Appends the layer to the model. */
 weft_status weft_i_head_add(weft_model *m, const weft_head *head);
 
-/** Rows of logits in one chunk: 32 MiB of them, at least 256 rows, whole multiples of 256. */
-int64_t weft_i_head_chunk_rows(int64_t rows, int64_t vocabulary);
-
 #endif

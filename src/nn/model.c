@@ -286,10 +286,3 @@ void weft_i_model_begin_micro_batch(weft_model *m)
     for (int64_t i = 0; i < m->n_params; i++)
         m->params[i]->n_uses_left = m->params[i]->n_uses;
 }
-
-weft_view weft_i_model_grads(const weft_model *m)
-{
-    if (m->grads == NULL)
-        return weft_view_none();
-    return weft_view_make(m->grads, WEFT_DTYPE_F32, 1, m->n_grad_elems);
-}

@@ -10,7 +10,6 @@
 #include "backend/warm.h"
 #include "base/ctx.h"
 #include "base/env.h"
-#include "formats/layout_one_rank.h"
 #include "nn/layout_context.h"
 #include "train/out_lock.h"
 #include "train/resume.h"
@@ -124,7 +123,6 @@ weft_status weft_i_train_session_open(weft_train_session *s, const weft_ctx_opti
     s->metrics.file.fd = -1;
     s->lock = -1;
     WEFT_TRY(weft_options_check(WEFT_COMMAND_TRAIN, s->options));
-    WEFT_TRY(weft_i_layout_check_one_rank(&s->options->layout));
     WEFT_TRY(weft_i_layout_context(&s->ctx, &s->options->layout, ctx_options));
     WEFT_TRY(open_model(s));
     WEFT_TRY(weft_i_train_settings_make(&s->settings, s->options, &s->source.hf.config));

@@ -25,7 +25,7 @@
 
 #define NOT_COUNTED (-100)
 
-weft_arena *weft_i_trainer_workspace(weft_trainer *t)
+static weft_arena *workspace_of(const weft_trainer *t)
 {
     return weft_run_exec(t->run)->workspace;
 }
@@ -132,7 +132,7 @@ static weft_status make_optimizer(weft_trainer *t)
                                              n_spans, n_elems);
     weft_i_alloc_put(t->ctx->alloc, spans);
     if (st == WEFT_OK)
-        st = weft_i_optimizer_fill_master(t->optimizer, weft_i_trainer_workspace(t));
+        st = weft_i_optimizer_fill_master(t->optimizer, workspace_of(t));
     return st;
 }
 
@@ -268,7 +268,7 @@ static weft_status gradient_norm(weft_trainer *t, double *out)
     weft_sum squares;
     weft_i_sum_init(&squares);
     for (int64_t i = 0; i < t->optimizer->n_spans; i++)
-        WEFT_TRY(weft_i_clip_add_squares(&squares, t->ctx->backend, weft_i_trainer_workspace(t),
+        WEFT_TRY(weft_i_clip_add_squares(&squares, t->ctx->backend, workspace_of(t),
                                          t->optimizer->spans[i].grad));
     *out = weft_i_clip_norm(&squares);
     return WEFT_OK;
@@ -315,5 +315,5 @@ weft_status weft_i_trainer_step(weft_trainer *t,
         .lr = out->lr,
         .grad_scale = weft_i_clip_scale(out->grad_norm, t->settings.clip_grad),
     };
-    return weft_i_optimizer_apply(t->optimizer, weft_i_trainer_workspace(t), &update);
+    return weft_i_optimizer_apply(t->optimizer, workspace_of(t), &update);
 }

@@ -64,7 +64,4 @@ weft_status weft_i_trainer_step(weft_trainer *t,
                                 const weft_train_batch *batch,
                                 weft_train_outcome *out);
 
-/** The stack of the run. */
-struct weft_arena *weft_i_trainer_workspace(weft_trainer *t);
-
 #endif
