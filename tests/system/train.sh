@@ -27,19 +27,22 @@ JSON
 expect 0 "$weft" train "$work/run.json" --out "$work/configured" --train-steps 10
 expect 0 "$weft" diff --exact "$work/straight/latest" "$work/configured/latest"
 
-# SIGTERM: a checkpoint, exit code 0, and the same end after a resume.
-"$weft" train "${common[@]}" --out "$work/stopped" --train-steps 1000000 --lr-schedule constant \
-    >"$work/out" 2>"$work/err" &
-pid=$!
-for i in $(seq 300); do
-    [ -e "$work/stopped/metrics.jsonl" ] && [ "$(wc -l <"$work/stopped/metrics.jsonl")" -ge 3 ] && break
-    sleep 0.1
+# SIGINT and SIGTERM: a checkpoint, exit code 0, and the same end after a resume.
+for signal in INT TERM; do
+    rm -rf "$work/stopped"
+    "$weft" train "${common[@]}" --out "$work/stopped" --train-steps 1000000 --lr-schedule constant \
+        >"$work/out" 2>"$work/err" &
+    pid=$!
+    for i in $(seq 300); do
+        [ -e "$work/stopped/metrics.jsonl" ] && [ "$(wc -l <"$work/stopped/metrics.jsonl")" -ge 3 ] && break
+        sleep 0.1
+    done
+    kill -"$signal" $pid
+    code=0
+    wait $pid || code=$?
+    [ "$code" = 0 ] || fail "a run stopped by SIG$signal ended with $code"
+    [ -e "$work/stopped/latest/model.safetensors" ] || fail "a run stopped by SIG$signal left no checkpoint"
 done
-kill -TERM $pid
-code=0
-wait $pid || code=$?
-[ "$code" = 0 ] || fail "a stopped run ended with $code"
-[ -e "$work/stopped/latest/model.safetensors" ] || fail "a stopped run left no checkpoint"
 step=$(readlink "$work/stopped/latest" | grep -oE '[0-9]+$')
 expect 0 "$weft" train "${common[@]}" --out "$work/stopped" --train-steps $((step + 2)) --lr-schedule constant --resume
 expect 0 "$weft" train "${common[@]}" --out "$work/whole" --train-steps $((step + 2)) --lr-schedule constant

@@ -395,6 +395,69 @@ static void test_nn_run__two_in_flight_are_ready_once_each(void **state)
     weft_ctx_destroy(ctx);
 }
 
+static void copy_rows(weft_view to, weft_view from, int64_t cols)
+{
+    assert_true(to.data != NULL && from.data != NULL);
+    assert_int_equal(to.rows, ROWS);
+    assert_int_equal(from.rows, ROWS);
+    assert_int_equal(to.cols, cols);
+    assert_int_equal(from.cols, cols);
+    memcpy(to.data, from.data, (size_t)(ROWS * cols) * weft_dtype_bytes(from.dtype));
+}
+
+/* The list cut in two behind its second layer, as pipeline stages would have it: the parts' bits are those of the whole. */
+static void check_cut(weft_dtype dtype, weft_recompute mode)
+{
+    const int64_t at = 2;
+    weft_ctx *ctx = open_ctx(WEFT_BACKEND_CPU);
+    weft_model *m = open_model(ctx, &llama, dtype);
+    const weft_run_options plain = {.n_slots = 1, .recompute = mode};
+    int64_t n = 0;
+    float *expected = gradients(m, &plain, &n);
+    weft_model lower = *m; /* views of one model: they own nothing */
+    weft_model upper = *m;
+    lower.n_layers = at;
+    upper.layers = m->layers + at;
+    upper.n_layers = m->n_layers - at;
+    weft_run_options second = plain;
+    second.input_cols = llama.hidden_size;
+    weft_run *r1 = open_run(&lower, &plain);
+    weft_run *r2 = open_run(&upper, &second);
+    assert_null(weft_run_input(r1, 0).data);
+    assert_null(weft_run_grad_input(r1).data);
+    assert_null(weft_run_grad_output(r2).data);
+    weft_model_begin_step(m);
+    for (int i = 0; i < 2; i++) {
+        load(r1, 0, i);
+        load(r2, 0, i);
+        CHECK_OK(weft_run_forward(r1, 0));
+        copy_rows(weft_run_input(r2, 0), weft_run_output(r1, 0), llama.hidden_size);
+        CHECK_OK(weft_run_forward(r2, 0));
+        assert_null(weft_run_output(r2, 0).data);
+        CHECK_OK(weft_run_backward(r2, 0, WEFT_BACKWARD_BOTH));
+        copy_rows(weft_run_grad_output(r1), weft_run_grad_input(r2), llama.hidden_size);
+        CHECK_OK(weft_run_backward(r1, 0, WEFT_BACKWARD_BOTH));
+    }
+    assert_memory_equal(m->grads, expected, (size_t)m->n_grad_elems * sizeof(float));
+    assert_memory_equal(weft_run_losses(r2, 0).data, expected + m->n_grad_elems,
+                        ROWS * sizeof(float));
+    assert_null(weft_run_losses(r1, 0).data);
+    free(expected);
+    weft_run_destroy(r2);
+    weft_run_destroy(r1);
+    weft_model_destroy(m);
+    weft_ctx_destroy(ctx);
+}
+
+static void test_nn_run__a_list_cut_in_two_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < 3; mode++) {
+        check_cut(WEFT_DTYPE_F32, (weft_recompute)mode);
+        check_cut(WEFT_DTYPE_BF16, (weft_recompute)mode);
+    }
+}
+
 static void test_nn_run__frozen_parameters_get_no_gradient(void **state)
 {
     weft_ctx *ctx = open_ctx(WEFT_BACKEND_CPU);
@@ -519,6 +582,7 @@ int main(void)
         cmocka_unit_test(test_nn_run__a_feed_forward_width_of_one_is_a_matrix),
         cmocka_unit_test(test_nn_run__hooks_see_every_use_once_and_change_nothing),
         cmocka_unit_test(test_nn_run__two_in_flight_are_ready_once_each),
+        cmocka_unit_test(test_nn_run__a_list_cut_in_two_gives_the_same_bits),
         cmocka_unit_test(test_nn_run__frozen_parameters_get_no_gradient),
         cmocka_unit_test(test_nn_run__dry_counts_what_is_taken),
         cmocka_unit_test(test_nn_run__a_batch_that_does_not_fit_is_refused),
