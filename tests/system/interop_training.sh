@@ -1,7 +1,7 @@
 # The losses of weft beside PyTorch's, step by step. Skipped (77) where WEFT_PYTHON, or python3, has no transformers.
 . "$(dirname "$0")/common.bash"
 need_python
-for run in llama:fp32:200 gpt2:fp32:200 llama:bf16:100 gpt2:bf16:100; do
+for run in llama:fp32:200 gpt2:fp32:200 llama:bf16:200 gpt2:bf16:200; do
     IFS=: read -r family dtype steps <<<"$run"
     mkdir -p "$work/$run"
     code=0
