@@ -76,6 +76,9 @@ typedef struct weft_config {
     bool has_dtype;   /* the file names one */
 } weft_config;
 
+/** "gpt2", "llama": the model_type of its files; "unknown" for a number that is no family. @collective none */
+WEFT_API const char *weft_family_name(weft_family family);
+
 /**
  * Reads a config.json, or the config.json of a folder.
  *

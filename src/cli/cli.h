@@ -85,7 +85,4 @@ void weft_i_cli_json_string(const char *text);
 /** A JSON number; null for what is not finite. */
 void weft_i_cli_json_number(double value);
 
-/** "gpt2", ... */
-const char *weft_i_cli_family(weft_family family);
-
 #endif

@@ -24,7 +24,7 @@ static void show_model(const weft_info *info)
     const weft_config *c = &info->config;
     char text[32];
     const size_t element = weft_dtype_bytes(c->dtype);
-    (void)printf("%-16s %s\n", "family", weft_i_cli_family(c->family));
+    (void)printf("%-16s %s\n", "family", weft_family_name(c->family));
     show_count("parameters", info->params.total, 0);
     for (int k = 0; k < WEFT_PARAM_KIND_COUNT; k++) {
         char label[32];
@@ -103,7 +103,7 @@ static void json_model(const weft_info *info)
 {
     const weft_config *c = &info->config;
     (void)printf(",\n  \"family\": \"%s\",\n  \"parameters\": {\"total\": %lld",
-                 weft_i_cli_family(c->family), (long long)info->params.total);
+                 weft_family_name(c->family), (long long)info->params.total);
     for (int k = 0; k < WEFT_PARAM_KIND_COUNT; k++)
         (void)printf(", \"%s\": %lld", weft_param_kind_name((weft_param_kind)k),
                      (long long)info->params.by_kind[k]);

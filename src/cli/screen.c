@@ -152,14 +152,3 @@ void weft_i_cli_json_number(double value)
     else
         (void)fputs("null", stdout);
 }
-
-const char *weft_i_cli_family(weft_family family)
-{
-    switch (family) {
-    case WEFT_FAMILY_GPT2:
-        return "gpt2";
-    case WEFT_FAMILY_LLAMA:
-        return "llama";
-    }
-    return "unknown";
-}

@@ -39,6 +39,24 @@ static const type_name type_names[] = {
     {"float16", WEFT_DTYPE_F16}, {"half", WEFT_DTYPE_F16},
 };
 
+const char *weft_family_name(weft_family family)
+{
+    for (size_t i = 0; i < WEFT_COUNT_OF(families); i++) {
+        if (families[i].family == family)
+            return families[i].model_type;
+    }
+    return "unknown";
+}
+
+const char *weft_i_family_architecture(weft_family family)
+{
+    for (size_t i = 0; i < WEFT_COUNT_OF(families); i++) {
+        if (families[i].family == family)
+            return families[i].architecture;
+    }
+    return "unknown";
+}
+
 /* Files older than model_type name a class only. */
 static const char *first_architecture(const weft_reader *r)
 {

@@ -11,6 +11,9 @@
 #define WEFT_CONFIG_LAYERS_MAX ((int64_t)1 << 14)
 #define WEFT_CONFIG_POSITIONS_MAX ((int64_t)INT32_MAX)
 
+/** The class that transformers gives the family: "GPT2LMHeadModel", ... */
+const char *weft_i_family_architecture(weft_family family);
+
 weft_status weft_i_config_gpt2(const weft_reader *r, weft_config *c);
 weft_status weft_i_config_llama(const weft_reader *r, weft_config *c);
 

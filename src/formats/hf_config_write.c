@@ -8,6 +8,7 @@
  * Invariant: parsing the result gives the object that was read, but for dtype, torch_dtype and the keys added.
  */
 #include "formats/hf_config.h"
+#include "formats/hf_config_family.h"
 #include "formats/json.h"
 
 #include <string.h>
@@ -95,7 +96,7 @@ static const char *type_text(weft_dtype dtype)
 /* The new values, as JSON, and which of the keys the text has. */
 typedef struct new_values {
     char dtype[16], model_type[16];
-    const char *architectures;
+    char architectures[96];
     bool has_dtype, has_model_type, has_architectures;
     size_t n_members;
 } new_values;
@@ -159,16 +160,17 @@ static weft_status write_text(weft_str *out, const char *t, new_values *v)
 weft_status
 weft_i_hf_config_write(const weft_hf_config *c, weft_alloc *alloc, weft_dtype dtype, weft_str *out)
 {
-    const bool is_gpt2 = c->config.family == WEFT_FAMILY_GPT2;
+    const weft_family family = c->config.family;
     const char *type = type_text(dtype);
-    new_values v = {.architectures = is_gpt2 ? "[\n    \"GPT2LMHeadModel\"\n  ]"
-                                             : "[\n    \"LlamaForCausalLM\"\n  ]"};
+    new_values v = {.has_dtype = false};
     weft_i_str_init(out, alloc);
     if (type == NULL)
         WEFT_FAIL(WEFT_STATUS_ARG, "a model cannot be saved as %s", weft_dtype_name(dtype));
     WEFT_TRY(weft_i_str_print(v.dtype, sizeof(v.dtype), "\"%s\"", type));
+    WEFT_TRY(weft_i_str_print(v.architectures, sizeof(v.architectures), "[\n    \"%s\"\n  ]",
+                              weft_i_family_architecture(family)));
     WEFT_TRY(
-        weft_i_str_print(v.model_type, sizeof(v.model_type), "\"%s\"", is_gpt2 ? "gpt2" : "llama"));
+        weft_i_str_print(v.model_type, sizeof(v.model_type), "\"%s\"", weft_family_name(family)));
     const weft_status st = write_text(out, c->text, &v);
     if (st != WEFT_OK)
         weft_i_str_fini(out);

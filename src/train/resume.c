@@ -91,12 +91,15 @@ static const void *at(const weft_config *c, const number *n)
 weft_status
 weft_i_resume_compare_config(const weft_config *saved, const weft_config *given, const char *dir)
 {
+    if (saved->family != given->family)
+        WEFT_FAIL(WEFT_STATUS_MISMATCH,
+                  "%s holds another model than --model: its family is %s, that of --model is %s",
+                  dir, weft_family_name(saved->family), weft_family_name(given->family));
     const double kinds[][2] = {
-        {(double)saved->family, (double)given->family},
         {(double)saved->activation, (double)given->activation},
         {(double)saved->rope.kind, (double)given->rope.kind},
     };
-    static const char *const kind_names[] = {"family (0 gpt2, 1 llama)", "activation", "rope type"};
+    static const char *const kind_names[] = {"activation", "rope type"};
     for (size_t i = 0; i < WEFT_COUNT_OF(kinds); i++) {
         if (kinds[i][0] != kinds[i][1])
             return fail(dir, kind_names[i], kinds[i][0], kinds[i][1]);

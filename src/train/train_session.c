@@ -139,7 +139,7 @@ static void note_model(const weft_train_session *s)
     char all[32], trained[32], tokens[32], windows[32], held[32];
     const weft_config *c = &s->source.hf.config;
     weft_i_train_note(s, "model: %s, %s parameters, %s trained, %s, %s backend, threads: %d",
-                      c->family == WEFT_FAMILY_GPT2 ? "gpt2" : "llama",
+                      weft_family_name(c->family),
                       weft_i_str_thousands(s->plan.n_elems, all, sizeof(all)),
                       weft_i_str_thousands(s->plan.n_trained_elems, trained, sizeof(trained)),
                       s->source.dtype == WEFT_DTYPE_BF16 ? "bf16" : "fp32",

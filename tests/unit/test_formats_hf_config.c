@@ -302,6 +302,17 @@ static void test_formats_hf_config__names_other_families(void **state)
                      WEFT_FAMILY_LLAMA);
 }
 
+static void test_formats_hf_config__a_family_has_one_name(void **state)
+{
+    static const weft_family families[] = {WEFT_FAMILY_GPT2, WEFT_FAMILY_LLAMA};
+    for (size_t i = 0; i < WEFT_COUNT_OF(families); i++) {
+        char text[96];
+        (void)snprintf(text, sizeof(text), "{'model_type':'%s'}", weft_family_name(families[i]));
+        assert_int_equal(parse(*state, text).family, families[i]);
+    }
+    assert_string_equal(weft_family_name((weft_family)99), "unknown");
+}
+
 static void test_formats_hf_config__refuses_what_weft_lacks(void **state)
 {
     static const struct {
@@ -452,6 +463,7 @@ int main(void)
         WITH_SCRATCH(test_formats_hf_config__refuses_heads_that_do_not_divide),
         WITH_SCRATCH(test_formats_hf_config__refuses_wrong_types),
         WITH_SCRATCH(test_formats_hf_config__names_other_families),
+        WITH_SCRATCH(test_formats_hf_config__a_family_has_one_name),
         WITH_SCRATCH(test_formats_hf_config__refuses_what_weft_lacks),
         WITH_SCRATCH(test_formats_hf_config__accepts_harmless_values),
         WITH_SCRATCH(test_formats_hf_config__reads_both_names_of_the_type),
