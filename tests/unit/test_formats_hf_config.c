@@ -142,7 +142,7 @@ static void test_formats_hf_config__reads_every_llama_key(void **state)
                                         "'eos_token_id':null,'torch_dtype':'float16','"
                                         "architectures':['LlamaForCausalLM'],'use_cache':false}");
     assert_int_equal(c.n_kv_heads, 2);
-    assert_int_equal(c.head_dim, 16); /* H08: not hidden / heads */
+    assert_int_equal(c.head_dim, 16); /* not hidden / heads */
     assert_int_equal(c.ffn_size, 64);
     assert_int_equal(c.n_layers, 3);
     assert_int_equal(c.max_positions, 99);
@@ -155,7 +155,7 @@ static void test_formats_hf_config__reads_every_llama_key(void **state)
     assert_int_equal(c.dtype, WEFT_DTYPE_F16);
 }
 
-/* H16 */
+/* Absent and null are not zero. */
 static void test_formats_hf_config__n_inner_is_four_times_n_embd(void **state)
 {
     assert_int_equal(
@@ -183,7 +183,7 @@ static void test_formats_hf_config__gpt2_takes_the_common_names(void **state)
             "n_embd = 24", "hidden_size = 48");
 }
 
-/* H09 */
+/* head_dim and others are written as null by some exports. */
 static void test_formats_hf_config__null_is_absent(void **state)
 {
     const weft_config c = parse(
@@ -343,7 +343,7 @@ static void test_formats_hf_config__refuses_what_weft_lacks(void **state)
             "gelu_new, gelu_pytorch_tanh, gelu_fast, gelu, relu, silu and swish");
 }
 
-/* H14, and the same keys at values that change nothing. */
+/* A window of zero or null is no window; and other keys at values that change nothing. */
 static void test_formats_hf_config__accepts_harmless_values(void **state)
 {
     static const char *const texts[] = {
@@ -367,7 +367,7 @@ static void test_formats_hf_config__accepts_harmless_values(void **state)
     assert_int_equal(parse(*state, "{'model_type':'llama','eos_token_id':-1}").n_eos, 0);
 }
 
-/* H17 */
+/* transformers 5 writes dtype, older versions torch_dtype. */
 static void test_formats_hf_config__reads_both_names_of_the_type(void **state)
 {
     scratch *s = *state;

@@ -50,7 +50,7 @@ static void check_same(scratch *s, const char *old_spelling, const char *new_spe
         fail_msg("%s and %s differ", old_spelling, new_spelling);
 }
 
-/* H01: a config that transformers 5 wrote says what the older one said. */
+/* A config that transformers 5 wrote says what the older one said. */
 static void test_formats_hf_config_rope__both_spellings_are_one(void **state)
 {
     scratch *s = *state;
@@ -192,7 +192,7 @@ static void test_formats_hf_config_rope__wrong_values_are_named(void **state)
             "head_dim = 2", "dynamic");
 }
 
-/* H04 */
+/* 0.1 ln(factor) + 1, a quotient of two mscales, or the number given. */
 static void test_formats_hf_config_rope__yarn_attention_factor(void **state)
 {
     scratch *s = *state;

@@ -37,7 +37,7 @@ static void test_formats_hf_config_write__keeps_every_byte(void **state)
     write_as(*state, llama, WEFT_DTYPE_F32, llama);
 }
 
-/* F21: the config says the type the tensors have. */
+/* The config says the type the tensors have. */
 static void test_formats_hf_config_write__sets_the_type_in_its_place(void **state)
 {
     char wanted[sizeof(llama) + 8];

@@ -67,7 +67,7 @@ static void check_values(const weft_rope *rope, int64_t head_dim, const double *
         CHECK_NEAR(have[i] / wanted[i], 1.0, 5e-8);
 }
 
-/* H02: which pairs of Llama 3.2 1B are kept, blended and divided. */
+/* Which pairs of Llama 3.2 1B are kept, blended and divided. */
 static void test_formats_rope_frequencies__llama3_keeps_blends_and_divides(void **state)
 {
     (void)state;
@@ -104,7 +104,6 @@ static void test_formats_rope_frequencies__llama3_keeps_blends_and_divides(void 
     }
 }
 
-/* H04 */
 static void test_formats_rope_frequencies__yarn_ramps(void **state)
 {
     (void)state;
@@ -120,7 +119,7 @@ static void test_formats_rope_frequencies__yarn_ramps(void **state)
     check_values(&rope, 16, tiny);
 }
 
-/* H07: position 10 under factor 2 turns as far as position 5 without. */
+/* Position 10 under factor 2 turns as far as position 5 without. */
 static void test_formats_rope_frequencies__linear_halves_positions(void **state)
 {
     (void)state;

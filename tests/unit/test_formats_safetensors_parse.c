@@ -238,7 +238,7 @@ static void test_formats_safetensors_parse__refuses_ranges_that_do_not_tile(void
     refuses(s, "{}", 1, "the file has 11 bytes", "describes 10");
 }
 
-/* F01: cut at every byte, and appended to. */
+/* Cut at every byte, and appended to. */
 static void test_formats_safetensors_parse__refuses_every_truncation(void **state)
 {
     scratch *s = *state;
@@ -264,7 +264,7 @@ static void test_formats_safetensors_parse__refuses_every_truncation(void **stat
     weft_i_st_close(st);
 }
 
-/* F04: a type nobody knows does not hide its range, and does not keep the others from being read. */
+/* A type nobody knows does not hide its range, and does not keep the others from being read. */
 static void test_formats_safetensors_parse__keeps_unknown_types_as_other(void **state)
 {
     weft_st *st;

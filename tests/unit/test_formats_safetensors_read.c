@@ -56,7 +56,7 @@ static void test_formats_safetensors_read__finds_every_name(void **state)
     weft_i_st_close(NULL);
 }
 
-/* K09: a sparse file, so that nothing is stored. */
+/* A sparse file, so that nothing is stored. */
 static void test_formats_safetensors_read__reads_beyond_4_gib(void **state)
 {
     scratch *s = *state;

@@ -74,7 +74,6 @@ static void test_formats_safetensors_set__opens_shards_as_one(void **state)
     opens_with(*state, "abcd", 3);
 }
 
-/* F06 */
 static void test_formats_safetensors_set__names_every_missing_shard(void **state)
 {
     scratch *s = *state;
@@ -92,7 +91,6 @@ static void test_formats_safetensors_set__names_every_missing_shard(void **state
     assert_null(st);
 }
 
-/* F06 */
 static void test_formats_safetensors_set__refuses_shards_without_an_index(void **state)
 {
     scratch *s = *state;
@@ -121,7 +119,6 @@ static void test_formats_safetensors_set__reads_another_base(void **state)
     weft_i_st_close(st);
 }
 
-/* F08 */
 static void test_formats_safetensors_set__takes_names_from_the_index_only(void **state)
 {
     scratch *s = *state;

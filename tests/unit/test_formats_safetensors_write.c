@@ -37,7 +37,7 @@ static void test_formats_safetensors_write__writes_the_specified_bytes(void **st
     weft_i_alloc_put(s->alloc, text);
 }
 
-/* F05: metadata only; an empty tensor; a scalar. */
+/* Metadata only; an empty tensor; a scalar. */
 static void test_formats_safetensors_write__round_trips(void **state)
 {
     scratch *s = *state;

@@ -116,7 +116,7 @@ GOLDEN(rope_dynamic)
 GOLDEN(rope_yarn)
 GOLDEN(rope_yarn_mscale)
 
-/* The test of the test: another rotary base must be seen (H15: so must another order of pairs). */
+/* The test of the test: another rotary base must be seen. */
 static void test_golden_forward__another_config_is_seen(void **state)
 {
     golden g;

@@ -1,4 +1,4 @@
-/* Text as it comes: whole characters only, prompts in order, nothing lost (G11). */
+/* Text as it comes: whole characters only, prompts in order, nothing lost. */
 #include "scratch.h"
 
 #include <stdio.h>

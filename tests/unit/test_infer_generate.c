@@ -79,7 +79,7 @@ static void expect_same(const answer *a, int64_t i, const answer *b, int64_t k)
     assert_memory_equal(a->ids[i], b->ids[k], (size_t)a->n_ids[i] * sizeof(int32_t));
 }
 
-/* Alone, together, in groups; greedy and drawn (A23: a draw belongs to its prompt and place). */
+/* Alone, together, in groups; greedy and drawn (a draw belongs to its prompt and place). */
 static void check_company(void **state, const tiny_folder *f, double temperature)
 {
     static answer together;
@@ -217,7 +217,7 @@ static void zero_head(const char *name, float *v, int64_t n)
         memset(v, 0, (size_t)n * sizeof(*v));
 }
 
-/* G14, A15: more rows than ids is fine and the surplus never comes; fewer is refused with both numbers. */
+/* More rows than ids is fine and the surplus never comes; fewer is refused with both numbers. */
 static void test_infer_generate__rows_beyond_the_tokenizer(void **state)
 {
     static answer a;

@@ -171,7 +171,7 @@ static void test_infer_sampling__a_draw_is_a_function_of_its_place(void **state)
     assert_true(n_seed > 80 && n_prompt > 80 && n_position > 80);
 }
 
-/* A15: 10,000 ids at temperature 5: none beyond those that may be chosen. */
+/* 10,000 ids at temperature 5: none beyond those that may be chosen. */
 static void test_infer_sampling__surplus_rows_never_come(void **state)
 {
     const weft_sampling s = {.temperature = 5.0, .top_p = 1.0, .seed = 5};

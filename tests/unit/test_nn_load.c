@@ -1,5 +1,5 @@
 /*
- * Loading a model keeps no second copy of it resident (D05): at most 1.2 times its size, where the file is as large as the
+ * Loading a model keeps no second copy of it resident: at most 1.2 times its size, where the file is as large as the
  * model and half of that is one tensor. And a source whose weights are unmapped never gives random ones.
  */
 #include "scratch.h"

@@ -1,6 +1,6 @@
 /*
  * Sizes of passes from a dry run: what is predicted is enough and is what is taken, and a large vocabulary does not cost
- * its logits (D03).
+ * its logits.
  */
 #include "golden.h"
 #include "tiny.h"

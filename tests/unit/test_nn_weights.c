@@ -54,7 +54,7 @@ static void probe_logits(scratch *s, const char *folder, float *out, int64_t n, 
     weft_i_st_close(file);
 }
 
-/* F12: with and without "transformer.", with and without mask buffers: the same bits. */
+/* With and without "transformer.", with and without mask buffers: the same bits. */
 static void test_nn_weights__gpt2_four_ways(void **state)
 {
     static float want[N_TOKENS * 53];
@@ -88,7 +88,7 @@ static void transpose_square(const char *name, float *v, int64_t n)
     }
 }
 
-/* The trap of F12: no shape tells a square matrix from its transpose. The goldens say which is right. */
+/* No shape tells a square matrix from its transpose. The goldens say which is right. */
 static void test_nn_weights__a_transposed_square_matrix_is_another_model(void **state)
 {
     static float a[N_TOKENS * 53];
@@ -106,7 +106,7 @@ static void test_nn_weights__a_transposed_square_matrix_is_another_model(void **
     assert_true(worst > 1e-2);
 }
 
-/* F09: a tied model needs no lm_head; the key's default is true for GPT-2 and false for Llama. */
+/* A tied model needs no lm_head; the key's default is true for GPT-2 and false for Llama. */
 static void test_nn_weights__tied_models_need_no_head(void **state)
 {
     char folder[512];
@@ -164,7 +164,7 @@ static void test_nn_weights__a_tied_head_in_the_file_is_passed_over(void **state
     assert_string_equal(log.text, "");
 }
 
-/* F11: whatever is missing is named; a tensor too many is only a warning. */
+/* Whatever is missing is named; a tensor too many is only a warning. */
 static void test_nn_weights__missing_tensors_are_named(void **state)
 {
     static const char *const missing[] = {"lm_head.weight", "model.layers.2.mlp.up_proj.weight",
@@ -199,7 +199,7 @@ static void test_nn_weights__shapes_must_agree(void **state)
                    "[53, 32]", "[54, 32]", NULL);
 }
 
-/* F06, F08: names come from the index; a shard that is not there is named; never random weights. */
+/* Names come from the index; a shard that is not there is named; never random weights. */
 static void test_nn_weights__shards_come_from_the_index(void **state)
 {
     static float want[N_TOKENS * 53];
@@ -296,7 +296,7 @@ static void check_values(const char *folder, weft_dtype want, const char *dtype_
     weft_ctx_destroy(ctx);
 }
 
-/* F22, H17: any mix of F32, BF16 and F16 loads; the folder's own type follows its matrices. */
+/* Any mix of F32, BF16 and F16 loads; the folder's own type follows its matrices. */
 static void test_nn_weights__types_may_be_mixed(void **state)
 {
     char folder[512];

@@ -1,5 +1,5 @@
 /*
- * `weft eval`: every target once (A24), nothing of a batch in a score (A25), bytes counted, short and empty data (K03).
+ * `weft eval`: every target once, nothing of a batch in a score, bytes counted, short and empty data.
  * The oracle is `weft probe` on the windows, one by one.
  */
 #include "golden.h"

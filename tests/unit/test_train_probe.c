@@ -34,7 +34,7 @@ static void huge_head(const char *name, float *v, int64_t n)
         v[i] *= 200.0f;
 }
 
-/* A13, A15: every logit equal means a loss of ln 53, in every batch, type and backend. */
+/* Every logit equal means a loss of ln 53, in every batch, type and backend. */
 static void test_train_probe__uniform_logits_cost_ln_of_the_vocabulary(void **state)
 {
     static const char *const backends[] = {"cpu", "reference"};
@@ -62,7 +62,7 @@ static void test_train_probe__uniform_logits_cost_ln_of_the_vocabulary(void **st
     }
 }
 
-/* A13: the maximum is taken over the whole row, so large logits overflow nothing. */
+/* The maximum is taken over the whole row, so large logits overflow nothing. */
 static void test_train_probe__large_logits_stay_finite(void **state)
 {
     const tiny_folder f = {.config = tiny_llama, .edit = huge_head};
@@ -133,7 +133,7 @@ static void test_train_probe__micro_batches_agree(void **state)
     weft_i_st_close(whole);
 }
 
-/* A04: nothing counted: loss 0, gradients 0, a warning, no NaN. */
+/* Nothing counted: loss 0, gradients 0, a warning, no NaN. */
 static void test_train_probe__nothing_counted_is_zero(void **state)
 {
     const tiny_folder f = {.config = tiny_llama};
@@ -231,7 +231,7 @@ static void test_train_probe__gradients_follow_the_file(void **state)
     weft_i_st_close(file);
 }
 
-/* A26: the loss of a bf16 model is no bf16 number. Two batches that differ by some 0.05 print different losses. */
+/* The loss of a bf16 model is no bf16 number. Two batches that differ by some 0.05 print different losses. */
 static void test_train_probe__loss_of_bf16_is_not_a_staircase(void **state)
 {
     const tiny_folder f = {.config = tiny_llama, .edit = huge_head};

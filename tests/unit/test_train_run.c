@@ -123,7 +123,7 @@ static void test_train_run__resume_is_exact_with_files_of_another_type(void **st
     }
 }
 
-/* F19: the rate of the first step after a resume is that of the straight run. */
+/* The rate of the first step after a resume is that of the straight run. */
 static void test_train_run__the_schedule_goes_on(void **state)
 {
     const int64_t places[] = {2, 3, 10, 19};
@@ -148,7 +148,7 @@ static void test_train_run__the_schedule_goes_on(void **state)
     }
 }
 
-/* A20: the schedule counts optimizer steps, not micro-batches. A03: the printed numbers do not depend on the split. */
+/* The schedule counts optimizer steps, not micro-batches. The printed numbers do not depend on the split. */
 static void test_train_run__accumulation_changes_no_rate_and_no_loss(void **state)
 {
     const int64_t micro[] = {8, 4, 2, 1};
@@ -176,7 +176,7 @@ static void test_train_run__accumulation_changes_no_rate_and_no_loss(void **stat
         CHECK_NEAR(r.step[0].loss / whole.step[0].loss, 1.0, 1e-6);
         CHECK_NEAR(r.step[0].grad_norm / whole.step[0].grad_norm, 1.0, 1e-6);
         assert_int_equal(r.step[7].batch_hash, whole.step[7].batch_hash);
-        /* D07: nothing grows with the number of micro-batches. */
+        /* Nothing grows with the number of micro-batches. */
         if (i > 0)
             assert_true(r.step[19].memory_bytes <= whole.step[0].memory_bytes);
     }
@@ -342,7 +342,7 @@ static void test_train_run__a_plan_over_the_limit_is_refused(void **state)
     train_case_init(&c, *state, WEFT_FAMILY_GPT2, 0.0);
     c.options.train_steps = 3;
     CHECK_OK(train_case_run(&c, &r));
-    for (int i = 1; i < 3; i++) /* D01: the peak of the first step is that of all */
+    for (int i = 1; i < 3; i++) /* the peak of the first step is that of all */
         CHECK_SAME_DOUBLE(r.step[i].memory_bytes, r.step[0].memory_bytes);
     train_case_out(&c, "refused");
     c.options.memory_limit_mb = 0.95 * r.step[0].memory_bytes / 1e6;
@@ -445,7 +445,7 @@ static void test_train_run__a_loss_that_is_not_finite_stops_it(void **state)
     assert_false(weft_i_file_exists(path));
 }
 
-/* F21: the files are of the type asked for, and the config says so. */
+/* The files are of the type asked for, and the config says so. */
 static void test_train_run__saved_types(void **state)
 {
     static const struct {

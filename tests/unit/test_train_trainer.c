@@ -80,7 +80,7 @@ static void make_batch(weft_train_batch *b, int64_t n_seqs, const int *n_counted
 
 #define ROOM 65536
 
-/* A01: five counted tokens and one, in one micro-batch or in two. */
+/* Five counted tokens and one, in one micro-batch or in two. */
 static void test_train_trainer__uneven_sequences_weigh_by_their_tokens(void **state)
 {
     static float weights[2][ROOM];
@@ -121,7 +121,7 @@ static void test_train_trainer__uneven_sequences_weigh_by_their_tokens(void **st
                    1e-6 * fabs((double)weights[1][i]) + 1e-8);
 }
 
-/* A04: a micro-batch without targets adds nothing; a step without any changes nothing and is said once. */
+/* A micro-batch without targets adds nothing; a step without any changes nothing and is said once. */
 static void test_train_trainer__no_targets_no_update(void **state)
 {
     static float weights[3][ROOM];
@@ -159,7 +159,7 @@ static void test_train_trainer__no_targets_no_update(void **state)
     close_fixture(&f);
 }
 
-/* A03: with a head of zeros every logit is equal: the loss is ln 53 in every split and type. */
+/* With a head of zeros every logit is equal: the loss is ln 53 in every split and type. */
 static void test_train_trainer__equal_logits_give_ln_vocab(void **state)
 {
     const int counted[] = {6, 6, 2, 6, 1, 6, 6, 3};
@@ -184,7 +184,7 @@ static void test_train_trainer__equal_logits_give_ln_vocab(void **state)
     }
 }
 
-/* A19: decay moves matrices and leaves norms and biases alone, bit for bit. */
+/* Decay moves matrices and leaves norms and biases alone, bit for bit. */
 static void test_train_trainer__decay_is_for_matrices(void **state)
 {
     static float weights[2][ROOM];
@@ -274,7 +274,7 @@ static void test_train_trainer__dropout_follows_step_and_sample(void **state)
     assert_true(loss[0] != loss[3]);
 }
 
-/* A26: in bf16 the loss is still fp32: near 36 two batches that differ by little print different numbers. */
+/* In bf16 the loss is still fp32: near 36 two batches that differ by little print different numbers. */
 static void test_train_trainer__the_loss_of_bf16_is_no_staircase(void **state)
 {
     const int counted[] = {1, 6, 3};
@@ -308,7 +308,7 @@ static void test_train_trainer__the_loss_of_bf16_is_no_staircase(void **state)
     close_fixture(&f);
 }
 
-/* D03: a large vocabulary: fp32 logits of the batch would be 1.16 GiB; memory stays far below, the loss is right. */
+/* A large vocabulary: fp32 logits of the batch would be 1.16 GiB; memory stays far below, the loss is right. */
 static void test_train_trainer__logits_are_never_stored_whole(void **state)
 {
     static const char config[] =
