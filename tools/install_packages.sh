@@ -11,7 +11,7 @@ set -eu
 # A C compiler, its headers, make and CMake; oneDNN (matrix products); jansson (JSON); cmocka (unit tests);
 # fortunes (2.5 MB of English text to train on).
 packages="gcc libc6-dev make cmake libdnnl-dev libjansson-dev libcmocka-dev fortunes"
-ci_packages="git python3 clang clang-format llvm libclang-rt-14-dev"
+ci_packages="git python3 clang clang-format llvm libclang-rt-14-dev mandoc"
 
 list_only=no
 for argument in "$@"; do

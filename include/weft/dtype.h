@@ -31,13 +31,13 @@ typedef enum weft_dtype {
     WEFT_DTYPE_COUNT
 } weft_dtype;
 
-/** Bytes of one element; 0 for OTHER. */
+/** Bytes of one element; 0 for OTHER. @collective none */
 WEFT_API size_t weft_dtype_bytes(weft_dtype dtype);
 
-/** The name safetensors uses: "F32", "BF16", ... */
+/** The name safetensors uses: "F32", "BF16", ... @collective none */
 WEFT_API const char *weft_dtype_name(weft_dtype dtype);
 
-/** The reverse; OTHER when the name is none of them. */
+/** The reverse; OTHER when the name is none of them. @collective none */
 WEFT_API weft_dtype weft_dtype_from_name(const char *name);
 
 #ifdef __cplusplus

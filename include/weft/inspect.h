@@ -30,7 +30,7 @@ typedef enum weft_param_kind {
     WEFT_PARAM_KIND_COUNT
 } weft_param_kind;
 
-/** "embedding", "attention", "mlp", "norm", "head". */
+/** "embedding", "attention", "mlp", "norm", "head". @collective none */
 WEFT_API const char *weft_param_kind_name(weft_param_kind kind);
 
 /** What a config.json makes, counted in elements; a tied head is counted once, in the embedding. */

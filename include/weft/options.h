@@ -28,19 +28,19 @@ typedef enum weft_command {
     WEFT_COMMAND_COUNT
 } weft_command;
 
-/** "train", ... */
+/** "train", ... @collective none */
 WEFT_API const char *weft_command_name(weft_command command);
 
-/** One line that says what it does. */
+/** One line that says what it does. @collective none */
 WEFT_API const char *weft_command_summary(weft_command command);
 
-/** COUNT when there is none of that name. */
+/** COUNT when there is none of that name. @collective none */
 WEFT_API weft_command weft_command_from_name(const char *name);
 
-/** The command whose name is nearest to a misspelt one; NULL when none is near. */
+/** The command whose name is nearest to a misspelt one; NULL when none is near. @collective none */
 WEFT_API const char *weft_command_nearest(const char *name);
 
-/** Defaults. `values` points to the command's options struct. */
+/** Defaults. `values` points to the command's options struct. @collective none */
 WEFT_API void weft_options_init(weft_command command, void *values);
 
 /** Owns the strings and lists that a parsed options struct points to. */
@@ -65,7 +65,7 @@ WEFT_API weft_status weft_options_parse(weft_options **out,
                                         const char *const *argv);
 WEFT_API void weft_options_destroy(weft_options *options);
 
-/** Whether an option ("seq-length") was given, on the command line or in the run configuration. */
+/** Whether an option ("seq-length") was given, on the command line or in the run configuration. @collective none */
 WEFT_API bool weft_options_is_given(const weft_options *options, const char *name);
 
 /**
@@ -79,10 +79,10 @@ WEFT_API weft_status weft_options_check(weft_command command, const void *values
 /** Receives one line of text, without newline. */
 typedef void weft_line_fn(void *user, const char *line);
 
-/** The text of `weft COMMAND --help`, at most `columns` wide. */
+/** The text of `weft COMMAND --help`, at most `columns` wide. @collective none */
 WEFT_API void weft_options_help(weft_command command, int columns, weft_line_fn *line, void *user);
 
-/** The manual page weft-COMMAND(1), or weft(1) for COUNT, as mdoc. */
+/** The manual page weft-COMMAND(1), or weft(1) for COUNT, as mdoc. @collective none */
 WEFT_API void weft_options_man(weft_command command, weft_line_fn *line, void *user);
 
 #ifdef __cplusplus

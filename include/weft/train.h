@@ -114,7 +114,7 @@ typedef struct weft_train_callbacks {
             user); /* polled once a step and once a batch of an evaluation: save and end (SIGTERM) */
 } weft_train_callbacks;
 
-/** Defaults in brackets above. */
+/** Defaults in brackets above. @collective none */
 WEFT_API void weft_train_options_init(weft_train_options *o);
 WEFT_API void weft_layout_options_init(weft_layout_options *o);
 
