@@ -61,7 +61,7 @@ run_ranks(test_rank *out, int n, double deadline_s, weft_status (*fn)(test_rank 
 }
 
 /* The same, and every rank must succeed. */
-static void run_ranks_ok(int n, weft_status (*fn)(test_rank *), void *user)
+static inline void run_ranks_ok(int n, weft_status (*fn)(test_rank *), void *user)
 {
     test_rank rank[MAX_TEST_RANKS];
     run_ranks(rank, n, 30.0, fn, user);

@@ -14,6 +14,7 @@
  *  4. Reductions add in rank order on self, thread and mpi, so their bits agree; a transport that adds in its own order
  *     says so in is_ordered.
  *  5. A failing rank aborts its communicators; calls of the others return REMOTE with that rank's message.
+ *  6. Buffers and counts stay as they are from start until wait returns. A SEND may wait until its RECV has come.
  */
 #ifndef WEFT_EXT_COMM_H
 #define WEFT_EXT_COMM_H
@@ -56,11 +57,12 @@ typedef struct weft_message {
     int64_t n_elems; /* of the whole */
     const int64_t
         *counts; /* [size] parts; NULL: an even cut, the first n_elems % size ranks one more */
-    const int64_t *recv_counts; /* [size], ALL_TO_ALL */
-    int peer;                   /* root, or the other end of SEND and RECV */
-    int tag;                    /* SEND and RECV: f(micro-batch, chunk, direction) */
-    bool is_host;               /* send and recv are host memory */
-    const char *tensor;         /* what is sent, for messages and traces */
+    const int64_t
+        *recv_counts;   /* [size], ALL_TO_ALL; NULL with counts: the even cut's part from each */
+    int peer;           /* root, or the other end of SEND and RECV */
+    int tag;            /* SEND and RECV: f(micro-batch, chunk, direction) */
+    bool is_host;       /* send and recv are host memory */
+    const char *tensor; /* what is sent, for messages and traces */
 } weft_message;
 
 typedef struct weft_comm weft_comm;

@@ -1,0 +1,114 @@
+/* The check wrapper: each way two ranks' calls can differ is named on every rank, before any data moves. */
+#include "test_comm_ranks.h"
+
+#include "base/error.h"
+#include "comm/wrap/wrap.h"
+
+typedef enum odd_kind {
+    ODD_NOTHING,
+    ODD_OP,
+    ODD_DTYPE,
+    ODD_LENGTH,
+    ODD_REDUCTION,
+    ODD_ROOT,
+    ODD_SPLIT,
+    ODD_TENSOR,
+    ODD_BARRIER,
+    ODD_COUNT
+} odd_kind;
+
+/* What every rank's message must hold. */
+static const char *const texts[ODD_COUNT][2] = {
+    [ODD_OP] = {"operations over dp differ on 1 of 3", "rank 1 made call 1 reduce of wte"},
+    [ODD_DTYPE] = {"element types over dp differ",
+                   "rank 1 made call 1 reduce_scatter of wte (BF16"},
+    [ODD_LENGTH] = {"numbers of elements over dp differ",
+                    "rank 1 made call 1 reduce_scatter of wte (F32, 5"},
+    [ODD_REDUCTION] = {"reductions over dp differ", "rank 1 made call 1"},
+    [ODD_ROOT] = {"roots over dp differ",
+                  "rank 1 made call 1 broadcast of wte (F32, 6 elements, root 2"},
+    [ODD_SPLIT] = {"splits over dp differ", "rank 1 made call 1"},
+    [ODD_TENSOR] = {"tensors over dp differ", "rank 1 made call 1 reduce_scatter of wpe"},
+    [ODD_BARRIER] = {"operations over dp differ", "rank 1 made call 1 barrier"},
+};
+
+typedef struct odd_case {
+    odd_kind kind;
+    bool has_duplicate;
+} odd_case;
+
+static weft_status make_calls(weft_comm *c, odd_kind odd, float *recv)
+{
+    static const int64_t even[3] = {2, 2, 2}, other[3] = {1, 3, 2};
+    float send[6] = {1, 2, 3, 4, 5, 6};
+    const bool is_odd = c->rank == 1;
+    weft_message m = {.op = odd == ODD_ROOT ? WEFT_COMM_BROADCAST : WEFT_COMM_REDUCE_SCATTER,
+                      .send = send,
+                      .recv = recv,
+                      .n_elems = 6,
+                      .tensor = "wte"};
+    const weft_message barrier = {.op = WEFT_COMM_BARRIER};
+    WEFT_TRY(weft_comm_call(c, &barrier));
+    if (is_odd) {
+        m.op = odd == ODD_OP ? WEFT_COMM_REDUCE : odd == ODD_BARRIER ? WEFT_COMM_BARRIER : m.op;
+        m.dtype = odd == ODD_DTYPE ? WEFT_DTYPE_BF16 : m.dtype;
+        m.n_elems = odd == ODD_LENGTH ? 5 : m.n_elems;
+        m.reduction = odd == ODD_REDUCTION ? WEFT_REDUCTION_MAX : m.reduction;
+        m.peer = odd == ODD_ROOT ? 2 : 0;
+        m.counts = odd == ODD_SPLIT    ? other
+                   : odd == ODD_LENGTH ? NULL
+                                       : even; /* even is as good as none */
+        m.tensor = odd == ODD_TENSOR ? "wpe" : "wte";
+    }
+    return weft_comm_call(c, &m);
+}
+
+static weft_status check_rank(test_rank *rank)
+{
+    const odd_case *const t = rank->user;
+    const int me = rank->comm->rank;
+    weft_comm *inner = NULL, *duplicate = NULL, *checked = NULL, *counted = NULL;
+    float recv[6] = {-1, -1, -1, -1, -1, -1};
+    WEFT_TRY(weft_i_thread_comm_create(&inner, rank->world, rank->ctx, me, NULL, 0, "dp"));
+    if (t->has_duplicate)
+        WEFT_TRY(
+            weft_i_thread_comm_create(&duplicate, rank->world, rank->ctx, me, NULL, 0, "check"));
+    WEFT_TRY(weft_i_count_create(&counted, inner));
+    WEFT_TRY(weft_i_check_create(&checked, counted, duplicate));
+    weft_status st = make_calls(checked, t->kind, recv);
+    const float mine = t->kind == ODD_NOTHING ? (float)(3 * (2 * me + 1)) : -1.0f;
+    if (recv[0] != mine)
+        st = weft_i_error_set(WEFT_STATUS_INTERNAL, "recv is %g, not %g", (double)recv[0],
+                              (double)mine);
+    weft_comm_destroy(checked);
+    return st;
+}
+
+static void test_comm_check__a_difference_is_named_on_every_rank(void **state)
+{
+    (void)state;
+    for (int kind = ODD_NOTHING; kind < ODD_COUNT; kind++) {
+        for (int d = 0; d < 2; d++) {
+            odd_case t = {.kind = (odd_kind)kind, .has_duplicate = d == 1};
+            test_rank rank[MAX_TEST_RANKS];
+            run_ranks(rank, 3, 30.0, check_rank, &t);
+            for (int r = 0; r < 3; r++) {
+                if (rank[r].st != (kind == ODD_NOTHING ? WEFT_OK : WEFT_STATUS_MISMATCH))
+                    fail_msg("kind %d rank %d: %s", kind, r, rank[r].message);
+                for (int i = 0; i < 2 && kind != ODD_NOTHING; i++) {
+                    if (strstr(rank[r].message, texts[kind][i]) == NULL)
+                        fail_msg("kind %d: \"%s\" does not say \"%s\"", kind, rank[r].message,
+                                 texts[kind][i]);
+                }
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_comm_check__a_difference_is_named_on_every_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
