@@ -476,6 +476,48 @@ static void test_comm_thread__the_deadline_counts_only_silence(void **state)
     }
 }
 
+/* Rank 2 leaves; rank 0 waits for 2, and rank 1 for 0: the one that left is named, not the one that waits. */
+static weft_status wait_in_a_chain(test_rank *rank)
+{
+    float x = 0.0f;
+    const int me = rank->comm->rank;
+    const weft_message m = {
+        .op = WEFT_COMM_RECV, .recv = &x, .n_elems = 1, .peer = me == 0 ? 2 : 0, .tensor = "acts"};
+    return me == 2 ? WEFT_OK : weft_comm_call(rank->comm, &m);
+}
+
+static void test_comm_thread__the_rank_that_stopped_is_named_before_those_that_wait(void **state)
+{
+    test_rank rank[MAX_TEST_RANKS];
+    (void)state;
+    run_ranks(rank, 3, 0.2, wait_in_a_chain, NULL);
+    assert_int_equal(rank[0].st, WEFT_STATUS_TIMEOUT);
+    assert_int_equal(rank[1].st, WEFT_STATUS_REMOTE);
+    for (int r = 0; r < 2; r++)
+        assert_non_null(strstr(rank[r].message, "rank 2 missing from recv 0 of acts over dp"));
+}
+
+/* Both wait for each other: that ends too. */
+static weft_status wait_crosswise(test_rank *rank)
+{
+    float x = 0.0f;
+    const weft_message m = {.op = WEFT_COMM_RECV,
+                            .recv = &x,
+                            .n_elems = 1,
+                            .peer = 1 - rank->comm->rank,
+                            .tensor = "acts"};
+    return weft_comm_call(rank->comm, &m);
+}
+
+static void test_comm_thread__ranks_that_wait_for_each_other_end(void **state)
+{
+    test_rank rank[MAX_TEST_RANKS];
+    (void)state;
+    run_ranks(rank, 2, 0.1, wait_crosswise, NULL);
+    for (int r = 0; r < 2; r++)
+        assert_non_null(strstr(rank[r].message, "missing from recv 0 of acts"));
+}
+
 /* Rank 1 brings one element less (user NULL), or another operation. */
 static weft_status disagree(test_rank *rank)
 {
@@ -541,6 +583,8 @@ int main(void)
         cmocka_unit_test(test_comm_thread__one_ranks_failure_ends_the_others_with_its_message),
         cmocka_unit_test(test_comm_thread__silence_ends_with_who_is_missing_from_which_call),
         cmocka_unit_test(test_comm_thread__the_deadline_counts_only_silence),
+        cmocka_unit_test(test_comm_thread__the_rank_that_stopped_is_named_before_those_that_wait),
+        cmocka_unit_test(test_comm_thread__ranks_that_wait_for_each_other_end),
         cmocka_unit_test(test_comm_thread__all_to_all_takes_a_count_per_pair),
         cmocka_unit_test(test_comm_thread__requests_overlap),
         cmocka_unit_test(test_comm_thread__groups_over_the_axes_of_a_mesh),

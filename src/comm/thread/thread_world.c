@@ -179,7 +179,6 @@ weft_status weft_i_thread_group_join(weft_thread_group **out,
         st = new_group(at, w, members, n_members, axis);
     if (st == WEFT_OK) {
         (*at)->has_joined[rank] = true;
-        (*at)->n_joined++;
         *out = *at;
     }
     (void)pthread_mutex_unlock(&w->lock);
@@ -368,7 +367,7 @@ static weft_status time_out(weft_thread_call *call, const awaited *a, int rank, 
         a->n == 1 ? "rank" : "ranks", a->names, is_work ? "did not finish" : "missing from",
         call_name, g->world_rank[rank], waited_s, last);
     weft_i_thread_fail(w, g->world_rank[rank], WEFT_STATUS_TIMEOUT, weft_last_error());
-    return WEFT_STATUS_TIMEOUT;
+    return w->failed_rank == g->world_rank[rank] ? WEFT_STATUS_TIMEOUT : weft_i_thread_remote(w);
 }
 
 weft_status weft_i_thread_sleep(weft_thread_call *call, int rank, int seen)

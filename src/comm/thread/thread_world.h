@@ -37,9 +37,9 @@ typedef struct weft_thread_group {
     struct weft_thread_group *next;
     struct weft_thread_world *world;
     int size;
-    int *world_rank;      /* [size] */
-    bool *has_joined;     /* [size] */
-    int n_joined, n_gone; /* guarded by the world's lock */
+    int *world_rank;  /* [size] */
+    bool *has_joined; /* [size] */
+    int n_gone;       /* guarded by the world's lock */
     char axis[WEFT_THREAD_NAME_BYTES];
     pthread_mutex_t lock;    /* of all below, and of a call's arrivals */
     weft_thread_call *calls; /* in the order of their first arrival */
