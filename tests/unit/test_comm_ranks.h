@@ -5,6 +5,7 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/clock.h"
 #include "base/ctx.h"
@@ -16,12 +17,18 @@
 typedef struct test_rank {
     weft_thread_world *world;
     weft_ctx *ctx;
-    weft_comm *comm; /* over all ranks, axis "dp" */
+    weft_comm *comm;     /* over all ranks, axis "dp" */
+    atomic_ullong *work; /* raise it to show that this rank works, like a backend's counter */
     void *user;
     weft_status (*fn)(struct test_rank *r);
     weft_status st;
     char message[1024];
 } test_rank;
+
+static inline uint64_t test_rank_progress(void *user, int rank)
+{
+    return atomic_load((atomic_ullong *)user + rank);
+}
 
 static void *test_rank_main(void *argument)
 {
@@ -29,6 +36,8 @@ static void *test_rank_main(void *argument)
     r->st = r->fn(r);
     if (r->st != WEFT_OK)
         (void)snprintf(r->message, sizeof(r->message), "%s", weft_last_error());
+    if (r->st == WEFT_STATUS_INTERNAL) /* a wrong value: let the others not wait for this rank */
+        r->comm->ops->abort(r->comm, r->st, r->message);
     return NULL;
 }
 
@@ -37,14 +46,18 @@ static void
 run_ranks(test_rank *out, int n, double deadline_s, weft_status (*fn)(test_rank *), void *user)
 {
     const weft_ctx_options o = {.backend = WEFT_BACKEND_REFERENCE, .n_threads = 1};
-    const weft_thread_options t = {.deadline_s = deadline_s};
+    atomic_ullong work[MAX_TEST_RANKS];
+    const weft_thread_options t = {
+        .deadline_s = deadline_s, .progress = test_rank_progress, .user = work};
+    for (int r = 0; r < MAX_TEST_RANKS; r++)
+        atomic_init(&work[r], 0);
     weft_ctx *shared = NULL;
     weft_thread_world *world = NULL;
     pthread_t thread[MAX_TEST_RANKS];
     CHECK_OK(weft_ctx_create(&shared, &o));
     CHECK_OK(weft_i_thread_world_create(&world, shared, n, &t));
     for (int r = 0; r < n; r++) {
-        out[r] = (test_rank){.world = world, .user = user, .fn = fn};
+        out[r] = (test_rank){.world = world, .work = &work[r], .user = user, .fn = fn};
         CHECK_OK(weft_ctx_create(&out[r].ctx, &o));
         CHECK_OK(weft_i_thread_comm_create(&out[r].comm, world, out[r].ctx, r, NULL, 0, "dp"));
     }
