@@ -128,6 +128,15 @@ int64_t weft_i_dataset_tokens(const weft_dataset *d)
     return d->n_tokens;
 }
 
+bool weft_i_dataset_has_text(const weft_dataset *d)
+{
+    for (size_t i = 0; i < d->n_sources; i++) {
+        if (d->sources[i].is_text)
+            return true;
+    }
+    return false;
+}
+
 const char *weft_i_dataset_first_path(const weft_dataset *d)
 {
     return d->first_path;

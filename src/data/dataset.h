@@ -31,6 +31,9 @@ weft_status weft_i_dataset_open(weft_dataset **out,
 void weft_i_dataset_close(weft_dataset *d);
 int64_t weft_i_dataset_tokens(const weft_dataset *d);
 
+/** Whether any of the files is text, which the tokenizer encoded. */
+bool weft_i_dataset_has_text(const weft_dataset *d);
+
 /** For messages. */
 const char *weft_i_dataset_first_path(const weft_dataset *d);
 

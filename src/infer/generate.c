@@ -32,6 +32,7 @@ static weft_status open_tokenizer(generate_session *s,
     if (o->n_prompt == 0 && !is_text_wanted)
         return WEFT_OK;
     WEFT_TRY(weft_i_tokenizer_open(&s->tokenizer, s->ctx->alloc, o->tokenizer));
+    weft_i_source_warn_tokenizer(&s->source, s->ctx);
     const int64_t n_ids = weft_i_tokenizer_size(s->tokenizer);
     if (n_ids > rows)
         WEFT_FAIL(WEFT_STATUS_MISMATCH,

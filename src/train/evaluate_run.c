@@ -63,6 +63,8 @@ open_inputs(eval_session *s, const weft_eval_options *o, const weft_eval_callbac
     WEFT_TRY(weft_i_tokenizer_open(&s->tokenizer, s->ctx->alloc, o->tokenizer));
     WEFT_TRY(weft_i_dataset_open(&s->data, s->ctx->alloc, o->data, o->n_data, s->tokenizer,
                                  s->source.hf.config.vocab_size));
+    if (weft_i_dataset_has_text(s->data))
+        weft_i_source_warn_tokenizer(&s->source, s->ctx);
     WEFT_TRY(choose_windows(s, o));
     s->job.callbacks = callbacks;
     return weft_i_evaluator_create(&s->evaluator, s->ctx, &s->job);

@@ -96,6 +96,8 @@ static weft_status open_data(weft_train_session *s)
     WEFT_TRY(weft_i_tokenizer_open(&s->tokenizer, s->ctx->alloc, o->tokenizer));
     WEFT_TRY(weft_i_dataset_open(&s->data, s->ctx->alloc, o->data, o->n_data, s->tokenizer,
                                  s->source.hf.config.vocab_size));
+    if (weft_i_dataset_has_text(s->data))
+        weft_i_source_warn_tokenizer(&s->source, s->ctx);
     WEFT_TRY(open_evaluation(s, &n_held));
     return weft_i_sampler_init(&s->sampler, s->data, 0, weft_i_dataset_tokens(s->data) - n_held,
                                s->settings.seq_length, s->settings.seed, s->settings.is_shuffled);

@@ -70,4 +70,16 @@ fi
 expect 0 "$weft" train "${common[@]}" --out "$work/plain" --train-steps 10 --log-interval 5
 [ "$(grep -c '^step ' "$work/err")" = 3 ] || fail "log-interval 5 of 10 steps should print steps 1, 5, 10"
 silent out
+
+# A folder with a tokenizer that weft does not read: text is taken as bytes, and that is said; ids need none.
+cp -rL "$work/plain/latest" "$work/foreign"
+echo '{}' >"$work/foreign/tokenizer.json"
+expect 0 "$weft" generate --model "$work/foreign" --prompt a --max-new-tokens 2
+says err "foreign/tokenizer.json is not read"
+expect 0 "$weft" eval --model "$work/foreign" --data "$work/text"
+says err "foreign/tokenizer.json is not read"
+expect 0 "$weft" generate --model "$work/foreign" --ids 1,2 --max-new-tokens 2 --output ids
+silent err
+expect 0 "$weft" generate --model "$work/plain/latest" --prompt a --max-new-tokens 2
+silent err
 finish

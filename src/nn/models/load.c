@@ -8,6 +8,7 @@
 #include "nn/models/load.h"
 
 #include "base/ctx.h"
+#include "base/log.h"
 
 #include <string.h>
 
@@ -69,6 +70,22 @@ void weft_i_source_unmap(weft_source *s)
 {
     weft_i_st_close(s->weights);
     s->weights = NULL;
+}
+
+void weft_i_source_warn_tokenizer(const weft_source *s, const weft_ctx *ctx)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
+    char path[WEFT_PATH_MAX];
+    for (size_t i = 0; i < WEFT_COUNT_OF(names) && s->dir[0] != '\0'; i++) {
+        if (weft_i_path_join(path, s->dir, names[i]) != WEFT_OK || !weft_i_file_exists(path))
+            continue;
+        weft_log(
+            ctx, WEFT_LOG_WARN, "nn",
+            "%s is not read by this version: text becomes bytes, which is not what the model was "
+            "trained on. Give ids instead (generate --ids; token files as data)",
+            path);
+        return;
+    }
 }
 
 void weft_i_source_close(weft_source *s, weft_ctx *ctx)

@@ -22,6 +22,12 @@ weft_status
 weft_i_source_open(weft_source *out, weft_ctx *ctx, const char *path, const char *dtype_name);
 void weft_i_source_close(weft_source *s, weft_ctx *ctx);
 
+/**
+ * Warns when the folder brings a tokenizer of its own: text is about to be taken as bytes, which is not what the model was
+ * trained on. For commands that have text in hand.
+ */
+void weft_i_source_warn_tokenizer(const weft_source *s, const weft_ctx *ctx);
+
 /** Unmaps the weights; what was loaded stays. */
 void weft_i_source_unmap(weft_source *s);
 
