@@ -63,29 +63,23 @@ static weft_view joined_values(const weft_linear *l, int first, int *n, weft_vie
     return w;
 }
 
-static weft_status need_all(weft_exec *e, const weft_linear *l, bool is_bias_read)
+/* weft_exec_need or weft_exec_done for every parameter a product reads. */
+static weft_status for_all(weft_exec *e,
+                           const weft_linear *l,
+                           bool is_bias_read,
+                           weft_status (*announce)(weft_exec *e, weft_param *p))
 {
     for (int i = 0; i < l->n_parts; i++) {
-        WEFT_TRY(weft_exec_need(e, l->weight[i]));
+        WEFT_TRY(announce(e, l->weight[i]));
         if (is_bias_read && l->bias[i] != NULL)
-            WEFT_TRY(weft_exec_need(e, l->bias[i]));
-    }
-    return WEFT_OK;
-}
-
-static weft_status done_all(weft_exec *e, const weft_linear *l, bool is_bias_read)
-{
-    for (int i = 0; i < l->n_parts; i++) {
-        WEFT_TRY(weft_exec_done(e, l->weight[i]));
-        if (is_bias_read && l->bias[i] != NULL)
-            WEFT_TRY(weft_exec_done(e, l->bias[i]));
+            WEFT_TRY(announce(e, l->bias[i]));
     }
     return WEFT_OK;
 }
 
 weft_status weft_i_linear_forward(weft_exec *e, const weft_linear *l, weft_view x, weft_view y)
 {
-    WEFT_TRY(need_all(e, l, !l->is_bias_apart));
+    WEFT_TRY(for_all(e, l, !l->is_bias_apart, weft_exec_need));
     int64_t col = 0;
     int n = 0;
     for (int i = 0; i < l->n_parts; i += n) {
@@ -100,13 +94,13 @@ weft_status weft_i_linear_forward(weft_exec *e, const weft_linear *l, weft_view 
         WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
         col += cols;
     }
-    return done_all(e, l, !l->is_bias_apart);
+    return for_all(e, l, !l->is_bias_apart, weft_exec_done);
 }
 
 weft_status
 weft_i_linear_backward_input(weft_exec *e, const weft_linear *l, weft_view dy, weft_view dx)
 {
-    WEFT_TRY(need_all(e, l, false));
+    WEFT_TRY(for_all(e, l, false, weft_exec_need));
     int64_t col = 0;
     int n = 0;
     for (int i = 0; i < l->n_parts; i += n) {
@@ -121,7 +115,7 @@ weft_i_linear_backward_input(weft_exec *e, const weft_linear *l, weft_view dy, w
         WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
         col += cols;
     }
-    return done_all(e, l, false);
+    return for_all(e, l, false, weft_exec_done);
 }
 
 /* dW (+)= of the columns of dy that belong to parts [first, first + n) whose targets are one matrix. */
