@@ -69,6 +69,9 @@ WEFT_API weft_status weft_model_add_layer(weft_model *m,
                                           weft_param *const *params,
                                           int n_params);
 
+/** Every parameter starts at a multiple of this many elements: 64 bytes in bf16, 128 in fp32. */
+#define WEFT_PARAM_ALIGN_ELEMS 32
+
 /* What is there; pointers are borrowed, NULL where there is none of that number or name. @collective none */
 WEFT_API int64_t weft_model_param_count(const weft_model *m);
 WEFT_API weft_param *weft_model_param(weft_model *m, int64_t i); /* in the order they were added */
@@ -95,6 +98,28 @@ WEFT_API weft_status weft_model_freeze(weft_model *m, const char *glob, int64_t 
  * @return      WEFT_OK | ARG a second time | NOMEM
  */
 WEFT_API weft_status weft_model_allocate(weft_model *m, bool is_training);
+
+/**
+ * The first half of allocate: fixes where every parameter lies in the flat weights and, when is_training, in the flat
+ * gradients (value_first, grad_first), in the order they were added, each on a multiple of WEFT_PARAM_ALIGN_ELEMS elements. For
+ * whoever keeps the memory itself (sharded weights or gradients); the second half is then weft_model_attach.
+ *
+ * @collective  none
+ * @return      WEFT_OK | ARG a second time
+ */
+WEFT_API weft_status weft_model_lay_out(weft_model *m, bool is_training);
+
+/** Elements of the flat weights and of the flat gradients, padding included. After lay_out. @collective none */
+WEFT_API int64_t weft_model_value_elems(const weft_model *m);
+WEFT_API int64_t weft_model_grad_elems(const weft_model *m);
+
+/**
+ * Points the parameters' views into flat blocks of the caller's: weights in the model's type, gradients f32. NULL: the
+ * views keep their shape and have no data, and a hook gives it (param_need or layer_begin; grad_need). May be called again.
+ *
+ * @collective  none
+ */
+WEFT_API void weft_model_attach(weft_model *m, void *values, void *grads);
 
 /**
  * Draws every weight as f(seed, name, element of the full tensor), the same in every layout. After allocate.
@@ -200,6 +225,16 @@ WEFT_API weft_status weft_run_backward(weft_run *r, int slot, unsigned parts);
  * @return      as weft_run_forward
  */
 WEFT_API weft_status weft_run_forward_only(weft_run *r, weft_kv *kv);
+
+/**
+ * A pass without a micro-batch, for a rank that has none while others do: layer_begin and layer_end of every layer in the
+ * pass's order and, backward, zeros into every gradient that nothing was written to yet, announced as a layer would
+ * (grad_need, grad_ready). Computes nothing else.
+ *
+ * @collective  none of its own; the same calls of hooks that communicate as a pass with a micro-batch
+ * @return      WEFT_OK | DEVICE | what hooks return
+ */
+WEFT_API weft_status weft_run_idle(weft_run *r, weft_pass pass);
 
 /** f32 [rows, 1]: token losses of the slot's micro-batch after backward (or forward_only with losses). @collective none */
 WEFT_API weft_view weft_run_losses(const weft_run *r, int slot);

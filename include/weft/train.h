@@ -39,6 +39,9 @@ typedef struct weft_layout_options {
     double bucket_size_mb;     /* [25] */
     bool overlap_grad_reduce;  /* [true] */
     bool reproducible;
+    const char *pace;    /* "" | a file of stated durations (docs/formats.md) */
+    const char *trace;   /* "" | a file for a Chrome/Perfetto trace of all ranks */
+    double comm_timeout; /* [120] seconds of silence after which a rank is given up */
     int64_t threads_per_rank; /* 0: processors / ranks */
     const char *dtype;        /* "" (the folder's) fp32 bf16 */
     const char *backend;      /* ["cpu"] reference */

@@ -5,11 +5,13 @@
 #include "backend/run_op.h"
 
 #include "backend/check_args.h"
+#include "base/ctx.h"
 
 weft_status weft_i_op_run(weft_backend *b, weft_op op, const void *args, weft_arena *workspace)
 {
     size_t n_bytes = 0;
     void *scratch = NULL;
+    WEFT_TRY(weft_i_ctx_alive(b->ctx));
     WEFT_TRY(weft_i_op_check(op, args));
     WEFT_TRY(b->ops->workspace_bytes(b, op, args, &n_bytes));
     if (n_bytes > 0 && workspace == NULL)

@@ -15,6 +15,16 @@ struct weft_ctx {
     weft_log_fn *log;
     void *log_user;
     weft_log_level log_level;
+    /* Set by whoever runs several ranks; NULL with one. Told of every operation and block of a file; not WEFT_OK: the
+       world has failed, give up (REMOTE). */
+    weft_status (*alive)(void *user);
+    void *alive_user;
 };
+
+/** Tells the other ranks that this one is at work. @return WEFT_OK | REMOTE another rank failed */
+static inline weft_status weft_i_ctx_alive(const weft_ctx *ctx)
+{
+    return ctx->alive != NULL ? ctx->alive(ctx->alive_user) : WEFT_OK;
+}
 
 #endif

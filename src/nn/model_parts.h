@@ -22,9 +22,6 @@ struct weft_model {
     int64_t n_grad_elems;
 };
 
-/* Every parameter starts at a multiple of this many elements: 64 bytes in bf16, 128 in fp32. */
-#define WEFT_PARAM_ALIGN_ELEMS 32
-
 /**
  * A micro-batch's backward begins: every parameter waits for its uses again. A parameter that two layers here use (tied)
  * gets both with BACKWARD_INPUT, so micro-batches whose weight parts wait cannot mix up the counts.

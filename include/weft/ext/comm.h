@@ -58,10 +58,13 @@ typedef struct weft_message {
     const int64_t
         *counts; /* [size] parts; NULL: an even cut, the first n_elems % size ranks one more */
     const int64_t
-        *recv_counts;   /* [size], ALL_TO_ALL; NULL with counts: the even cut's part from each */
-    int peer;           /* root, or the other end of SEND and RECV */
-    int tag;            /* SEND and RECV: f(micro-batch, chunk, direction) */
-    bool is_host;       /* send and recv are host memory */
+        *recv_counts; /* [size], ALL_TO_ALL; NULL with counts: the even cut's part from each */
+    int peer;         /* root, or the other end of SEND and RECV */
+    int tag;          /* SEND and RECV: f(micro-batch, chunk, direction) */
+    bool is_host;     /* send and recv are host memory */
+    bool
+        is_added; /* REDUCE_SCATTER: the sum starts from what recv holds: ((recv + rank 0's) + rank 1's) + ...; then
+                      recv and send must not overlap */
     const char *tensor; /* what is sent, for messages and traces */
 } weft_message;
 
@@ -71,6 +74,8 @@ typedef struct weft_comm weft_comm;
 typedef struct weft_request {
     weft_message message;
     uint64_t sequence; /* number of the call on this communicator */
+    double
+        ready_seconds; /* set by wait: when the last rank had come (monotonic clock); wrap/pace begins there */
     void *impl;
 } weft_request;
 

@@ -128,6 +128,9 @@ typedef struct weft_exec {
         logits; /* f32 [rows, vocabulary]: where the head writes its logits; not given: nowhere */
     weft_view rope_cos,
         rope_sin; /* f32 [positions, head_dim / 2]; not given without rotary positions */
+    weft_view
+        grad_logits; /* of the model's type [rows, vocabulary]: backward of the head starts from these instead of
+                              computing the loss (DataParallel: rank 0 computed it); not given: it computes the loss */
     const int64_t *head_rows; /* host [n_head_rows]: the head works on these rows only; NULL: all */
     int64_t n_head_rows;
 } weft_exec;
@@ -175,6 +178,12 @@ typedef struct weft_layer_ops {
      * each case, so the same bits. A layer may do its weight gradients with INPUT (then WEIGHT alone does nothing).
      */
     weft_status (*backward)(struct weft_layer *l, weft_layer_io *io, unsigned parts);
+
+    /**
+     * Whether the pass that exec stands for (pass, is_again, is_loss_wanted, logits) reads the layer's parameters: what
+     * is not read need not be gathered. NULL: every pass does.
+     */
+    bool (*is_reading)(const struct weft_layer *l, const weft_exec *exec);
 
     void (*destroy)(struct weft_layer *l);
 } weft_layer_ops;

@@ -1,0 +1,31 @@
+/* A layout of ranks: what the options ask for, resolved and checked. */
+#ifndef WEFT_PARALLEL_LAYOUT_H
+#define WEFT_PARALLEL_LAYOUT_H
+
+#include "weft/train.h"
+
+typedef struct weft_layout {
+    int dp, tp, pp, n_ranks; /* n_ranks = dp * tp * pp */
+    char rank_order[12];     /* "tp-dp-pp": the axis that varies fastest first */
+    bool is_data_parallel;   /* --strategy data-parallel */
+    int zero_stage;
+    bool has_prefetch;
+    double bucket_bytes;
+    bool is_overlapped;
+    bool is_reproducible;
+    const char *pace;  /* file; "" none */
+    const char *trace; /* file; "" none */
+    double comm_timeout_s;
+} weft_layout;
+
+/**
+ * Resolves --dp --tp --pp --ranks (ranks fills dp), and refuses what cannot be: one message with the arithmetic and the
+ * nearest layouts that work.
+ *
+ * @collective  none
+ * @return      WEFT_OK | LAYOUT ranks is no multiple of tp * pp, or not dp * tp * pp; data-parallel with a ZeRO stage |
+ *              UNSUPPORTED tp or pp over 1 (until they are built) | ARG
+ */
+weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o);
+
+#endif

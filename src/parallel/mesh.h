@@ -1,0 +1,65 @@
+/**
+ * The mesh: where a rank stands on the axes (pp, dp, tp), and its communicators. The only place that creates
+ * communicators and stacks wrappers on them.
+ */
+#ifndef WEFT_PARALLEL_MESH_H
+#define WEFT_PARALLEL_MESH_H
+
+#include "base/trace.h"
+#include "parallel/layout.h"
+#include "weft/ext/comm.h"
+
+typedef enum weft_axis {
+    WEFT_AXIS_WORLD,
+    WEFT_AXIS_DP,
+    WEFT_AXIS_TP,
+    WEFT_AXIS_PP,
+    WEFT_AXIS_COUNT
+} weft_axis;
+
+/** Bytes this rank sent and calls it made over one axis by operation; filled by the count wrapper. */
+typedef struct weft_traffic {
+    uint64_t n_calls[WEFT_COMM_OP_COUNT];
+    uint64_t sent_bytes[WEFT_COMM_OP_COUNT];
+} weft_traffic;
+
+typedef struct weft_mesh {
+    weft_ctx *ctx; /* this rank's */
+    weft_layout layout;
+    int world_rank, world_size;
+    int coord[WEFT_AXIS_COUNT]; /* place on each axis; WORLD: world_rank */
+    int size[WEFT_AXIS_COUNT];
+    weft_comm *comm[WEFT_AXIS_COUNT]; /* never NULL; `self` where the size is 1 */
+    weft_trace *trace;                /* NULL: nobody traces */
+    struct weft_thread_world *world;  /* of threads; NULL: one rank, or a dry run */
+} weft_mesh;
+
+/**
+ * Communicators of rank `world_rank` of `world` (NULL for one rank): transport, then fault (WEFT_FAULT, for tests), pace
+ * (layout.pace), check (WEFT_COMM_CHECK), count, trace.
+ *
+ * @collective  logical: every rank with the same layout
+ * @return      WEFT_OK | ARG | FORMAT of the pace file | NOMEM
+ */
+weft_status weft_i_mesh_create(weft_mesh **out,
+                               weft_ctx *ctx,
+                               const weft_layout *layout,
+                               struct weft_thread_world *world,
+                               int world_rank,
+                               weft_trace *trace);
+
+/** The same rank's mesh for a dry run on a dry context: communicators that only count. */
+weft_status weft_i_mesh_create_dry(weft_mesh **out, weft_ctx *dry, const weft_mesh *like);
+void weft_i_mesh_destroy(weft_mesh *m);
+
+/** What was sent over an axis since the last reset. */
+void weft_i_mesh_traffic(const weft_mesh *m, weft_axis axis, weft_traffic *out);
+void weft_i_mesh_traffic_reset(weft_mesh *m);
+
+/** Seconds this rank spent waiting in communication calls since the last reset: what was not hidden. */
+double weft_i_mesh_wait_seconds(const weft_mesh *m);
+
+/** "world", "dp", "tp", "pp". */
+const char *weft_i_axis_name(weft_axis axis);
+
+#endif

@@ -1,0 +1,50 @@
+/* Starts the ranks of a run as threads of this process, waits for them, and says whose failure came first. */
+#ifndef WEFT_PARALLEL_RANKS_H
+#define WEFT_PARALLEL_RANKS_H
+
+#include "parallel/mesh.h"
+
+/** What a rank runs. It returns its own status; before that every collective it began is over or failed. */
+typedef weft_status weft_rank_fn(void *user, weft_mesh *mesh);
+
+/**
+ * One thread a rank, each with a context, a mesh and fn(user, mesh). With one rank fn runs on the calling thread. A rank
+ * that fails ends the communicators of all; ranks that then do not return within 8 s are left behind (their memory too).
+ * Threads a rank has: layout option, else processors / ranks, at least 1; it warns when ranks times threads exceed the
+ * processors and they were asked for.
+ *
+ * @collective  starts the world
+ * @param[in] layout   resolved
+ * @param[in] options  the same that the command was given (backend, threads)
+ * @param[in] like     log sink; only rank 0 of the world logs below ERROR; NULL: none
+ * @return      WEFT_OK | the first failing rank's status; the message names the rank when there are several
+ */
+weft_status weft_i_ranks_run(const weft_layout *layout,
+                             const weft_layout_options *options,
+                             const weft_ctx_options *like,
+                             weft_rank_fn *fn,
+                             void *user);
+
+/**
+ * Ends what a rank alone can see, before a collective: every rank passes its own status and gets WEFT_OK when all are,
+ * else the lowest failing rank's status and message (its own code on every rank).
+ *
+ * @collective  world: 1 all_reduce of 1 I64; on a failure 1 broadcast
+ */
+weft_status weft_i_mesh_agree(weft_mesh *m, weft_status st);
+
+/** One thing on which all ranks must agree before the first step. */
+typedef struct weft_agreed {
+    const char *what;  /* "version", "config", "model header", "data", "options" */
+    const char *value; /* any text; compared by hash, shown shortened */
+} weft_agreed;
+
+/**
+ * Compares over all ranks; where one differs from most it is named, with both values.
+ *
+ * @collective  world: 1 all_gather; on a difference 1 more
+ * @return      WEFT_OK | MISMATCH on every rank
+ */
+weft_status weft_i_mesh_compare(weft_mesh *m, const weft_agreed *items, int n);
+
+#endif
