@@ -13,8 +13,8 @@
 
 #include "backend/run_op.h"
 #include "base/ctx.h"
-#include "base/rng.h"
 #include "base/str.h"
+#include "nn/param_part.h"
 
 weft_status weft_model_create(weft_model **out, weft_ctx *ctx, weft_dtype dtype)
 {
@@ -58,7 +58,7 @@ weft_status weft_model_add_param(
 {
     void *p = NULL;
     void *list = m->params;
-    if (m->is_allocated)
+    if (m->is_laid_out)
         WEFT_FAIL(WEFT_STATUS_ARG, "%s was added to a model that is allocated already", name);
     if (weft_model_find_param(m, name) != NULL)
         WEFT_FAIL(WEFT_STATUS_ARG, "the model has a parameter %s already", name);
@@ -76,6 +76,7 @@ weft_status weft_model_add_param(
         return st;
     }
     param->n_dims = n_dims;
+    param->number = m->n_params;
     param->full_rows = param->rows = rows;
     param->full_cols = param->cols = cols;
     param->piece[0] = (weft_param_piece){.rows = rows, .cols = cols, .is_owned = true};
@@ -178,7 +179,7 @@ weft_ctx *weft_model_ctx(const weft_model *m)
 weft_status weft_model_freeze(weft_model *m, const char *glob, int64_t *n_matched)
 {
     *n_matched = 0;
-    if (m->is_allocated)
+    if (m->is_laid_out)
         WEFT_FAIL(WEFT_STATUS_ARG, "parameters were frozen after the model was allocated");
     for (int64_t i = 0; i < m->n_params; i++) {
         if (weft_i_str_glob(glob, m->params[i]->name)) {
@@ -194,11 +195,10 @@ static int64_t aligned(int64_t n)
     return (n + WEFT_PARAM_ALIGN_ELEMS - 1) / WEFT_PARAM_ALIGN_ELEMS * WEFT_PARAM_ALIGN_ELEMS;
 }
 
-weft_status weft_model_allocate(weft_model *m, bool is_training)
+weft_status weft_model_lay_out(weft_model *m, bool is_training)
 {
-    weft_backend *b = m->ctx->backend;
-    if (m->is_allocated)
-        WEFT_FAIL(WEFT_STATUS_ARG, "the model was allocated twice");
+    if (m->is_laid_out)
+        WEFT_FAIL(WEFT_STATUS_ARG, "the model was laid out or allocated twice");
     for (int64_t i = 0; i < m->n_params; i++) {
         weft_param *p = m->params[i];
         p->value_first = m->n_value_elems;
@@ -208,57 +208,58 @@ weft_status weft_model_allocate(weft_model *m, bool is_training)
             m->n_grad_elems += aligned(p->rows * p->cols);
         }
     }
-    const size_t size = weft_dtype_bytes(m->dtype);
-    WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_PARAMETERS, (size_t)m->n_value_elems * size, "weights",
+    m->is_laid_out = true;
+    weft_model_attach(m, NULL, NULL);
+    return WEFT_OK;
+}
+
+int64_t weft_model_value_elems(const weft_model *m)
+{
+    return m->n_value_elems;
+}
+
+int64_t weft_model_grad_elems(const weft_model *m)
+{
+    return m->n_grad_elems;
+}
+
+/* Element `first` of a block; NULL stays NULL. */
+static void *at_element(void *block, weft_dtype dtype, int64_t first)
+{
+    return block != NULL ? (char *)block + (size_t)first * weft_dtype_bytes(dtype) : NULL;
+}
+
+void weft_model_attach(weft_model *m, void *values, void *grads)
+{
+    for (int64_t i = 0; i < m->n_params; i++) {
+        weft_param *p = m->params[i];
+        p->value = weft_view_make(at_element(values, m->dtype, p->value_first), m->dtype, p->rows,
+                                  p->cols);
+        if (p->grad_first >= 0)
+            p->grad = weft_view_make(at_element(grads, WEFT_DTYPE_F32, p->grad_first),
+                                     WEFT_DTYPE_F32, p->rows, p->cols);
+    }
+}
+
+weft_status weft_model_allocate(weft_model *m, bool is_training)
+{
+    weft_backend *b = m->ctx->backend;
+    WEFT_TRY(weft_model_lay_out(m, is_training));
+    WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_PARAMETERS,
+                             (size_t)m->n_value_elems * weft_dtype_bytes(m->dtype), "weights",
                              &m->values));
     if (is_training)
         WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_GRADIENTS, (size_t)m->n_grad_elems * sizeof(float),
                                  "gradients", &m->grads));
-    for (int64_t i = 0; i < m->n_params; i++) {
-        weft_param *p = m->params[i];
-        p->value = weft_view_make((char *)m->values + (size_t)p->value_first * size, m->dtype,
-                                  p->rows, p->cols);
-        if (p->grad_first >= 0)
-            p->grad = weft_view_make((char *)m->grads + (size_t)p->grad_first * sizeof(float),
-                                     WEFT_DTYPE_F32, p->rows, p->cols);
-    }
-    m->is_allocated = true;
+    weft_model_attach(m, m->values, m->grads);
     return WEFT_OK;
-}
-
-static weft_status fill(weft_model *m, weft_view x, float value)
-{
-    const weft_fill_args a = {.x = x, .value = value};
-    return weft_i_op_run(m->ctx->backend, WEFT_OP_FILL, &a, NULL);
-}
-
-static weft_status init_piece(weft_model *m, uint64_t seed, const weft_param *p, int i)
-{
-    const weft_param_piece *piece = &p->piece[i];
-    char name[WEFT_PARAM_NAME_BYTES + 8];
-    WEFT_TRY(weft_i_str_print(name, sizeof(name), "init/%s", p->name));
-    const weft_rng_key key = weft_i_rng_key(seed, name);
-    const weft_view here =
-        weft_view_cols(weft_view_rows(p->value, piece->row, piece->rows), piece->col, piece->cols);
-    const weft_init_normal_args a = {
-        .x = here,
-        .key = {key.word[0], key.word[1]},
-        .first = (uint64_t)(piece->full_row * p->full_cols + piece->full_col),
-        .row_step = (uint64_t)p->full_cols,
-        .std = p->init_std};
-    return weft_i_op_run(m->ctx->backend, WEFT_OP_INIT_NORMAL, &a, NULL);
 }
 
 weft_status weft_model_init_weights(weft_model *m, uint64_t seed)
 {
     for (int64_t i = 0; i < m->n_params; i++) {
-        const weft_param *p = m->params[i];
-        if (p->init != WEFT_INIT_NORMAL) {
-            WEFT_TRY(fill(m, p->value, p->init == WEFT_INIT_ONES ? 1.0f : 0.0f));
-            continue;
-        }
-        for (int k = 0; k < p->n_pieces; k++)
-            WEFT_TRY(init_piece(m, seed, p, k));
+        const weft_part part = weft_i_part_whole(m, i);
+        WEFT_TRY(weft_i_part_init(m->ctx->backend, &part, part.value, seed));
     }
     return WEFT_OK;
 }
@@ -273,8 +274,9 @@ weft_status weft_model_end_step(weft_model *m)
 {
     for (int64_t i = 0; i < m->n_params; i++) {
         weft_param *p = m->params[i];
-        if (p->grad_first >= 0 && !p->has_grad) {
-            WEFT_TRY(fill(m, p->grad, 0.0f));
+        if (p->grad.data != NULL && !p->has_grad) {
+            const weft_fill_args a = {.x = p->grad, .value = 0.0f};
+            WEFT_TRY(weft_i_op_run(m->ctx->backend, WEFT_OP_FILL, &a, NULL));
             p->has_grad = true;
         }
     }

@@ -53,6 +53,7 @@ typedef struct weft_param {
     double init_std;
     bool is_decayed; /* weight decay applies: matrices and embeddings */
     bool is_frozen;  /* no gradient, no optimizer state */
+    int64_t number;  /* in the model's order */
     int n_uses;      /* layers here that write its gradient (2 when tied) */
 
     int64_t value_first; /* element number in the flat weights */
