@@ -69,6 +69,7 @@ EXTERNAL = {
     "omp.h": ("backend/cpu/threads.c",),
     "mpi.h": ("comm",),
     "nccl.h": ("comm",),
+    "zlib.h": ("base/crc32.c",),
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

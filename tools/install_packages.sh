@@ -8,9 +8,9 @@
 # Works as root or with sudo. On other systems it says what is needed and leaves the installing to you.
 set -eu
 
-# A C compiler, its headers, make and CMake; oneDNN (matrix products); jansson (JSON); cmocka (unit tests);
-# fortunes (2.5 MB of English text to train on).
-packages="gcc libc6-dev make cmake libdnnl-dev libjansson-dev libcmocka-dev fortunes"
+# A C compiler, its headers, make and CMake; oneDNN (matrix products); jansson (JSON); zlib (checksums); cmocka
+# (unit tests); fortunes (2.5 MB of English text to train on).
+packages="gcc libc6-dev make cmake libdnnl-dev libjansson-dev zlib1g-dev libcmocka-dev fortunes"
 ci_packages="git python3 clang clang-format llvm libclang-rt-14-dev mandoc"
 
 list_only=no
