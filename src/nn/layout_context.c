@@ -13,15 +13,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-weft_status weft_i_layout_context(weft_ctx **out,
-                                  const weft_layout_options *layout,
-                                  const weft_ctx_options *options)
+weft_status weft_i_layout_ctx_options(weft_ctx_options *out,
+                                      const weft_layout_options *layout,
+                                      const weft_ctx_options *options)
 {
     weft_ctx_options o = {.backend = WEFT_BACKEND_CPU};
     const char *backend = layout->backend != NULL ? layout->backend : "cpu";
 
-    *out = NULL;
-    WEFT_TRY(weft_i_layout_check_one_rank(layout));
     if (strcmp(backend, "reference") == 0)
         o.backend = WEFT_BACKEND_REFERENCE;
     else if (strcmp(backend, "cpu") != 0)
@@ -35,6 +33,19 @@ weft_status weft_i_layout_context(weft_ctx **out,
         o.log_user = options->log_user;
         o.log_level = options->log_level;
     }
+    *out = o;
+    return WEFT_OK;
+}
+
+weft_status weft_i_layout_context(weft_ctx **out,
+                                  const weft_layout_options *layout,
+                                  const weft_ctx_options *options)
+{
+    weft_ctx_options o;
+
+    *out = NULL;
+    WEFT_TRY(weft_i_layout_check_one_rank(layout));
+    WEFT_TRY(weft_i_layout_ctx_options(&o, layout, options));
     return weft_ctx_create(out, &o);
 }
 

@@ -5,6 +5,16 @@
 #include "weft/train.h"
 
 /**
+ * The layout's backend and threads (0: as many as there are processors) and the caller's log.
+ *
+ * @param[in] options  log, log_user and log_level are used; NULL: no log
+ * @return    WEFT_OK | ARG no such backend, threads out of range
+ */
+weft_status weft_i_layout_ctx_options(weft_ctx_options *out,
+                                      const weft_layout_options *layout,
+                                      const weft_ctx_options *options);
+
+/**
  * A context with the layout's backend and threads and the caller's log.
  *
  * @collective  none

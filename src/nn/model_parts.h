@@ -15,9 +15,9 @@ struct weft_model {
     weft_layer *layers;
     int64_t n_layers;
     size_t layers_capacity;
-    bool is_allocated;
-    void *values;          /* flat weights */
-    void *grads;           /* flat f32 gradients; NULL when not training */
+    bool is_laid_out;
+    void *values; /* its own flat weights; NULL where others keep them */
+    void *grads;  /* its own flat f32 gradients; NULL when not training or others keep them */
     int64_t n_value_elems; /* with padding between parameters */
     int64_t n_grad_elems;
 };

@@ -5,7 +5,7 @@
 #ifndef WEFT_NN_PARAM_PART_H
 #define WEFT_NN_PARAM_PART_H
 
-#include "weft/ext/layer.h"
+#include "weft/model.h"
 
 typedef struct weft_part {
     weft_param *param;
@@ -16,6 +16,9 @@ typedef struct weft_part {
     weft_view grad;      /* [1, n] f32; not given for frozen parameters and in forward-only runs */
     int64_t state_first; /* element of this rank's optimizer state; -1: none */
 } weft_part;
+
+/** All of parameter i where the model keeps it (value and grad as its views say), without optimizer state. */
+weft_part weft_i_part_whole(weft_model *m, int64_t i);
 
 /** A run of elements that lie one after another both here and in the full tensor. */
 typedef struct weft_stretch {
