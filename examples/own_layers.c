@@ -252,7 +252,7 @@ static weft_status add_layers(weft_model *m)
     TRY(weft_model_add_param(m, "loss.weight", 2, VOCAB, WIDTH, &v));
     table->init_std = w1->init_std = w2->init_std = v->init_std = 0.1;
     TRY(weft_model_add_layer(m, &embed_ops, NULL, WIDTH, &table, 1));
-    weft_param *const both[] = {w1, w2};
+    weft_param *const both[] = {w2, w1}; /* as backward ends their gradients */
     mix *data = malloc(sizeof(*data));
     if (data == NULL)
         return WEFT_STATUS_NOMEM;

@@ -59,7 +59,8 @@ WEFT_API weft_status weft_model_add_param(
  * @param[in] ops        borrowed for the model's life
  * @param[in] take_data  the layer's own, freed by ops->destroy; also when the call fails
  * @param[in] cols_out   columns of its y; 0 for a last layer that has none
- * @param[in] params     [n_params] those it reads and writes gradients of; the list is copied
+ * @param[in] params     [n_params] those it reads and writes gradients of, in the order in which its backward ends their
+ *                       gradients (weft_run_idle announces them in this order); the list is copied
  * @return      WEFT_OK | NOMEM
  */
 WEFT_API weft_status weft_model_add_layer(weft_model *m,
@@ -133,7 +134,7 @@ WEFT_API weft_status weft_model_init_weights(weft_model *m, uint64_t seed);
 WEFT_API void weft_model_begin_step(weft_model *m);
 
 /**
- * A step's gradients are complete: parameters that got none get zeros.
+ * A step's gradients are complete: parameters that got none get zeros, where their gradients have memory here.
  *
  * @collective  none
  * @return      WEFT_OK | DEVICE
@@ -228,8 +229,8 @@ WEFT_API weft_status weft_run_forward_only(weft_run *r, weft_kv *kv);
 
 /**
  * A pass without a micro-batch, for a rank that has none while others do: layer_begin and layer_end of every layer in the
- * pass's order and, backward, zeros into every gradient that nothing was written to yet, announced as a layer would
- * (grad_need, grad_ready). Computes nothing else.
+ * pass's order and, backward (both parts in one), zeros into every gradient that nothing was written to yet, announced as
+ * the layer would (grad_need, grad_ready; the order is that of its list of parameters). Computes nothing else.
  *
  * @collective  none of its own; the same calls of hooks that communicate as a pass with a micro-batch
  * @return      WEFT_OK | DEVICE | what hooks return

@@ -339,8 +339,9 @@ static const weft_layer_ops block_ops = {.kind = "block",
 
 static int list_linear(const weft_linear *l, weft_param **list, int n)
 {
-    for (int i = 0; i < l->n_parts; i++) {
+    for (int i = 0; i < l->n_parts; i++)
         list[n++] = l->weight[i];
+    for (int i = 0; i < l->n_parts; i++) {
         if (l->bias[i] != NULL)
             list[n++] = l->bias[i];
     }
@@ -359,12 +360,13 @@ weft_status weft_i_block_add(weft_model *m, const weft_block *take_block)
 {
     weft_alloc *alloc = weft_model_ctx(m)->alloc;
     weft_param *list[4 + 4 * 2 * WEFT_LINEAR_PARTS];
-    int n = list_norm(&take_block->norm1, list, 0);
-    n = list_linear(&take_block->attention.qkv, list, n);
-    n = list_linear(&take_block->attention.out, list, n);
-    n = list_norm(&take_block->norm2, list, n);
+    /* As backward goes. */
+    int n = list_linear(&take_block->mlp.down, list, 0);
     n = list_linear(&take_block->mlp.up, list, n);
-    n = list_linear(&take_block->mlp.down, list, n);
+    n = list_norm(&take_block->norm2, list, n);
+    n = list_linear(&take_block->attention.out, list, n);
+    n = list_linear(&take_block->attention.qkv, list, n);
+    n = list_norm(&take_block->norm1, list, n);
     void *copy = NULL;
     const weft_status st = weft_i_alloc_new(alloc, 1, sizeof(*take_block), &copy);
     if (st != WEFT_OK) {

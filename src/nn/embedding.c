@@ -112,9 +112,10 @@ static const weft_layer_ops embedding_ops = {.kind = "embedding",
 weft_status weft_i_embedding_add(weft_model *m, const weft_embedding *embedding)
 {
     void *copy = NULL;
-    weft_param *list[2] = {embedding->tokens, embedding->positions};
+    weft_param *list[2] = {embedding->positions, embedding->tokens};
+    const int n_absent = embedding->positions != NULL ? 0 : 1;
     WEFT_TRY(weft_i_alloc_new(weft_model_ctx(m)->alloc, 1, sizeof(*embedding), &copy));
     *(weft_embedding *)copy = *embedding;
-    return weft_model_add_layer(m, &embedding_ops, copy, embedding->cols, list,
-                                embedding->positions != NULL ? 2 : 1);
+    return weft_model_add_layer(m, &embedding_ops, copy, embedding->cols, list + n_absent,
+                                2 - n_absent);
 }

@@ -215,10 +215,9 @@ static weft_status head_backward(weft_layer *l, weft_layer_io *io, unsigned part
         WEFT_TRY(chunk_backward(io, head, &c, &w, &n, weft_view_rows(io->dx, first, rows)));
         weft_exec_reset(e, mark);
     }
-    WEFT_TRY(weft_i_norm_grad_end(e, &head->norm, &n));
     if (!head->weight->is_frozen)
         WEFT_TRY(weft_exec_grad_end(e, head->weight));
-    return WEFT_OK;
+    return weft_i_norm_grad_end(e, &head->norm, &n);
 }
 
 static void head_destroy(weft_layer *l)
@@ -235,7 +234,7 @@ static const weft_layer_ops head_ops = {.kind = "head",
 weft_status weft_i_head_add(weft_model *m, const weft_head *head)
 {
     void *copy = NULL;
-    weft_param *list[3] = {head->norm.gain, head->weight, head->norm.bias};
+    weft_param *list[3] = {head->weight, head->norm.gain, head->norm.bias};
     WEFT_TRY(weft_i_alloc_new(weft_model_ctx(m)->alloc, 1, sizeof(*head), &copy));
     *(weft_head *)copy = *head;
     return weft_model_add_layer(m, &head_ops, copy, 0, list, head->norm.bias != NULL ? 3 : 2);

@@ -85,9 +85,9 @@ weft_status weft_i_norm_backward_weight(weft_exec *e,
 
 weft_status weft_i_norm_grad_end(weft_exec *e, const weft_norm *n, const weft_norm_targets *t)
 {
-    if (t->is_bias)
-        WEFT_TRY(weft_exec_grad_end(e, n->bias));
     if (t->is_gain)
         WEFT_TRY(weft_exec_grad_end(e, n->gain));
+    if (t->is_bias)
+        WEFT_TRY(weft_exec_grad_end(e, n->bias));
     return WEFT_OK;
 }

@@ -549,6 +549,42 @@ weft_status weft_run_forward_only(weft_run *r, weft_kv *kv)
     return WEFT_OK;
 }
 
+/* Zeros into the gradients that layer l would write, announced as it would announce them. */
+static weft_status idle_gradients(weft_run *r, const weft_layer *l)
+{
+    for (int i = 0; i < l->n_params; i++) {
+        weft_param *p = l->params[i];
+        weft_grad_target t;
+        if (p->is_frozen)
+            continue;
+        WEFT_TRY(weft_exec_grad_begin(&r->exec, p, &t));
+        if (!t.is_added) {
+            const weft_fill_args a = {.x = t.view, .value = 0.0f};
+            WEFT_TRY(weft_exec_op(&r->exec, WEFT_OP_FILL, &a));
+        }
+        WEFT_TRY(weft_exec_grad_end(&r->exec, p));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_run_idle(weft_run *r, weft_pass pass)
+{
+    const bool is_backward = pass == WEFT_PASS_BACKWARD;
+    const int64_t n = r->model->n_layers;
+    r->exec.pass = pass;
+    r->exec.is_again = false;
+    if (is_backward)
+        weft_i_model_begin_micro_batch(r->model);
+    for (int64_t i = 0; i < n; i++) {
+        const weft_layer *l = &r->model->layers[is_backward ? n - 1 - i : i];
+        WEFT_TRY(begin_layer(r, l));
+        if (is_backward)
+            WEFT_TRY(idle_gradients(r, l));
+        WEFT_TRY(end_layer(r, l));
+    }
+    return WEFT_OK;
+}
+
 /* ---- what came out ---- */
 
 weft_view weft_run_losses(const weft_run *r, int slot_number)

@@ -497,6 +497,160 @@ static void test_nn_run__frozen_parameters_get_no_gradient(void **state)
     weft_ctx_destroy(ctx);
 }
 
+/* What a hook that communicates goes by, in order: layers, and the parameters whose gradients begin or end. */
+typedef enum event_kind { LAYER_BEGIN, LAYER_END, GRAD_NEED, GRAD_READY } event_kind;
+
+typedef struct event {
+    event_kind kind;
+    int64_t number; /* of the layer or parameter */
+    int detail;     /* the pass; is_added */
+} event;
+
+typedef struct event_log {
+    event list[1024];
+    int n;
+} event_log;
+
+static weft_status note(void *user, event_kind kind, int64_t number, int detail)
+{
+    event_log *log = user;
+    assert_true(log->n < 1024);
+    log->list[log->n++] = (event){kind, number, detail};
+    return WEFT_OK;
+}
+
+static weft_status note_begin(void *user, const weft_layer *l, weft_pass pass)
+{
+    return note(user, LAYER_BEGIN, l->number, (int)pass);
+}
+
+static weft_status note_end(void *user, const weft_layer *l, weft_pass pass)
+{
+    return note(user, LAYER_END, l->number, (int)pass);
+}
+
+static weft_status note_need(void *user, weft_param *p, weft_grad_target *t)
+{
+    assert_ptr_equal(t->view.data, p->grad.data);
+    return note(user, GRAD_NEED, p->number, t->is_added ? 1 : 0);
+}
+
+static weft_status note_ready(void *user, weft_param *p)
+{
+    return note(user, GRAD_READY, p->number, 0);
+}
+
+/* The events but those of one kind: needs and readies may interleave, each in the same order and in the same layer. */
+static void compare_without(const event_log *a, const event_log *b, event_kind kind)
+{
+    int j = 0;
+    for (int i = 0; i < a->n; i++) {
+        if (a->list[i].kind == kind)
+            continue;
+        while (j < b->n && b->list[j].kind == kind)
+            j++;
+        assert_true(j < b->n);
+        if (a->list[i].kind != b->list[j].kind || a->list[i].number != b->list[j].number ||
+            a->list[i].detail != b->list[j].detail)
+            fail_msg("event %d: kind %d of %lld (%d), idle: kind %d of %lld (%d)", i,
+                     (int)a->list[i].kind, (long long)a->list[i].number, a->list[i].detail,
+                     (int)b->list[j].kind, (long long)b->list[j].number, b->list[j].detail);
+        j++;
+    }
+}
+
+static bool is_zero(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (x[i] != 0.0f)
+            return false;
+    }
+    return true;
+}
+
+/* A real step of two micro-batches beside one whose rounds are all idle, and one whose second is. */
+static void check_idle(const weft_config *c, const char *frozen, weft_recompute mode)
+{
+    weft_ctx *ctx = open_ctx(WEFT_BACKEND_CPU);
+    weft_model *m = NULL;
+    event_log *log = calloc(2, sizeof(*log));
+    int64_t n = 0;
+    assert_non_null(log);
+    CHECK_OK(weft_model_from_config(&m, ctx, c, WEFT_DTYPE_F32));
+    if (frozen != NULL) {
+        CHECK_OK(weft_model_freeze(m, frozen, &n));
+        assert_true(n > 0);
+    }
+    CHECK_OK(weft_model_allocate(m, true));
+    CHECK_OK(weft_model_init_weights(m, 7));
+    weft_hooks h = {.user = &log[0],
+                    .grad_need = note_need,
+                    .grad_ready = note_ready,
+                    .layer_begin = note_begin,
+                    .layer_end = note_end};
+    weft_hooks *list[1] = {&h};
+    const weft_run_options o = {.n_slots = 1, .recompute = mode, .hooks = list, .n_hooks = 1};
+    free(gradients(m, &o, &n)); /* two micro-batches, all gradients written */
+    assert_false(is_zero(m->grads, m->n_grad_elems));
+
+    weft_run *r = open_run(m, &o);
+    weft_alloc_count before[WEFT_MEM_COUNT];
+    weft_alloc_count after;
+    for (int k = 0; k < WEFT_MEM_COUNT; k++)
+        weft_i_alloc_counts(ctx->alloc, (weft_mem)k, &before[k]);
+    h.user = &log[1];
+    weft_model_begin_step(m);
+    weft_run_exec(r)->is_again = true; /* whatever was left there */
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(weft_run_idle(r, WEFT_PASS_FORWARD));
+        assert_false(weft_run_exec(r)->is_again);
+        CHECK_OK(weft_run_idle(r, WEFT_PASS_BACKWARD));
+    }
+    assert_int_equal(log[0].n, log[1].n);
+    compare_without(&log[0], &log[1], GRAD_NEED);
+    compare_without(&log[0], &log[1], GRAD_READY);
+    assert_true(is_zero(m->grads, m->n_grad_elems));
+
+    /* After a real micro-batch an idle pass changes no gradient. */
+    weft_model_begin_step(m);
+    load(r, 0, 0);
+    CHECK_OK(weft_run_forward(r, 0));
+    CHECK_OK(weft_run_backward(r, 0, WEFT_BACKWARD_BOTH));
+    float *expected = malloc((size_t)m->n_grad_elems * sizeof(float));
+    assert_non_null(expected);
+    memcpy(expected, m->grads, (size_t)m->n_grad_elems * sizeof(float));
+    CHECK_OK(weft_run_idle(r, WEFT_PASS_FORWARD));
+    CHECK_OK(weft_run_idle(r, WEFT_PASS_BACKWARD));
+    assert_memory_equal(m->grads, expected, (size_t)m->n_grad_elems * sizeof(float));
+    for (int k = 0; k < WEFT_MEM_COUNT; k++) {
+        weft_i_alloc_counts(ctx->alloc, (weft_mem)k, &after);
+        assert_int_equal(after.n_calls, before[k].n_calls);
+    }
+    free(expected);
+    weft_run_destroy(r);
+    free(log);
+    weft_model_destroy(m);
+    weft_ctx_destroy(ctx);
+}
+
+static void test_nn_run__an_idle_pass_announces_what_a_real_one_does(void **state)
+{
+    weft_config plain = gpt2;
+    (void)state;
+    plain.is_tied = false;
+    for (int mode = 0; mode < 3; mode++) {
+        check_idle(&gpt2, NULL, (weft_recompute)mode);
+        check_idle(&llama, NULL, (weft_recompute)mode);
+    }
+    check_idle(&plain, NULL, WEFT_RECOMPUTE_NONE);
+    check_idle(&gpt2, "transformer.wte.weight", WEFT_RECOMPUTE_NONE);
+    check_idle(&gpt2, "*.ln_1.*", WEFT_RECOMPUTE_NONE);
+    check_idle(&gpt2, "*.bias", WEFT_RECOMPUTE_SELECTIVE);
+    check_idle(&llama, "*k_proj*", WEFT_RECOMPUTE_NONE);
+    check_idle(&llama, "model.layers.1.*", WEFT_RECOMPUTE_FULL);
+    check_idle(&llama, "*norm*", WEFT_RECOMPUTE_NONE);
+}
+
 /* Every byte a dry run counts is the byte a real run takes, for every mode, family and type; workspace included. */
 static void check_dry(const weft_config *c, weft_dtype dtype, weft_recompute mode, bool is_split)
 {
@@ -584,6 +738,7 @@ int main(void)
         cmocka_unit_test(test_nn_run__two_in_flight_are_ready_once_each),
         cmocka_unit_test(test_nn_run__a_list_cut_in_two_gives_the_same_bits),
         cmocka_unit_test(test_nn_run__frozen_parameters_get_no_gradient),
+        cmocka_unit_test(test_nn_run__an_idle_pass_announces_what_a_real_one_does),
         cmocka_unit_test(test_nn_run__dry_counts_what_is_taken),
         cmocka_unit_test(test_nn_run__a_batch_that_does_not_fit_is_refused),
     };

@@ -193,9 +193,10 @@ typedef struct weft_layer {
     const weft_layer_ops *ops;
     void *data; /* the layer's own; destroy frees it */
     weft_ctx *ctx;
-    int number;                /* in the model's whole list */
-    int64_t cols_out;          /* columns of y */
-    weft_param *const *params; /* borrowed: what it reads, for those who list them */
+    int number;       /* in the model's whole list */
+    int64_t cols_out; /* columns of y */
+    weft_param *const
+        *params; /* borrowed: what it reads, in the order in which backward ends the gradients */
     int n_params;
 } weft_layer;
 
