@@ -4,7 +4,7 @@
  * Everything is asked anew at every call: nothing here is kept, so there is no state to go stale.
  */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_getaffinity */
+#define _GNU_SOURCE /* sched_getaffinity, pthread_setname_np */
 #endif
 
 #include "base/env.h"
@@ -13,6 +13,7 @@
 #include "base/compiler.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,13 @@ int weft_i_env_processors(void)
     if (quota > 0 && quota < n)
         n = quota;
     return WEFT_MAX(n, 1);
+}
+
+void weft_i_env_name_thread(const char *name)
+{
+    char cut[16];
+    (void)snprintf(cut, sizeof(cut), "%s", name);
+    (void)pthread_setname_np(pthread_self(), cut);
 }
 
 /* MemAvailable of /proc/meminfo; UINT64_MAX when the system does not say. */

@@ -11,6 +11,9 @@ const char *weft_i_env_get(const char *name);
 /** Processors this process may use: the affinity mask, cut by the cgroup's cpu quota (v1 and v2), at least 1. */
 int weft_i_env_processors(void);
 
+/** Names the calling thread for debuggers and `top -H`; cut to 15 bytes. */
+void weft_i_env_name_thread(const char *name);
+
 /** Bytes this process could still take: the smaller of MemAvailable and what the cgroup leaves. */
 uint64_t weft_i_env_memory_available_bytes(void);
 

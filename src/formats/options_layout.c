@@ -49,8 +49,20 @@ const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
     {"overlap-grad-reduce", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(L, overlap_grad_reduce),
      .fallback = "on", .help = "Reduce gradients while backward goes on."},
     {"reproducible", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(L, reproducible),
-     .help = "Add gradients by micro-batch in one order, so that any dp gives the same bits. Takes "
-             "more memory."},
+     .help =
+         "Add whole micro-batches' gradients in one order, so that every dp and ZeRO stage, and "
+         "one rank, give the same bits. Sends more."},
+    {"comm-timeout", WEFT_OPTION_REAL, WEFT_AT_REAL(L, comm_timeout), .fallback = "120",
+     .is_low_open = true, .argument = "SECONDS",
+     .help = "A rank that the others wait for and that shows no sign of work for so long is given "
+             "up, and the run ends."},
+    {"pace", WEFT_OPTION_STRING, WEFT_AT_TEXT(L, pace), .fallback = "", .shown = "",
+     .argument = "FILE.json",
+     .help = "Stated durations of layers and messages, which are waited out: shows a layout's time "
+             "on few processors."},
+    {"trace", WEFT_OPTION_STRING, WEFT_AT_TEXT(L, trace), .fallback = "", .shown = "",
+     .argument = "FILE.json",
+     .help = "Write a trace of all ranks, for Perfetto or chrome://tracing."},
 };
 
 const weft_option weft_i_options_compute[WEFT_OPTIONS_COMPUTE] = {

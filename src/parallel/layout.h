@@ -2,6 +2,7 @@
 #ifndef WEFT_PARALLEL_LAYOUT_H
 #define WEFT_PARALLEL_LAYOUT_H
 
+#include "base/pace.h"
 #include "weft/train.h"
 
 typedef struct weft_layout {
@@ -13,18 +14,19 @@ typedef struct weft_layout {
     double bucket_bytes;
     bool is_overlapped;
     bool is_reproducible;
-    const char *pace;  /* file; "" none */
-    const char *trace; /* file; "" none */
+    const weft_pace *
+        pace; /* borrowed; NULL: not paced. The caller sets it (formats/pace_file.h reads --pace) */
+    const char *trace; /* borrowed: a file; "" none */
     double comm_timeout_s;
 } weft_layout;
 
 /**
  * Resolves --dp --tp --pp --ranks (ranks fills dp), and refuses what cannot be: one message with the arithmetic and the
- * nearest layouts that work.
+ * nearest layouts that work. Options that have nothing to act on with one rank pass. out->pace is NULL.
  *
  * @collective  none
- * @return      WEFT_OK | LAYOUT ranks is no multiple of tp * pp, or not dp * tp * pp; data-parallel with a ZeRO stage |
- *              UNSUPPORTED tp or pp over 1 (until they are built) | ARG
+ * @return      WEFT_OK | LAYOUT ranks is no multiple of tp * pp, or not dp * tp * pp; data-parallel ranks with a ZeRO
+ *              stage | UNSUPPORTED tp or pp over 1, several stages in stage_layers (until they are built) | ARG
  */
 weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o);
 

@@ -29,17 +29,22 @@ typedef struct weft_mesh {
     int world_rank, world_size;
     int coord[WEFT_AXIS_COUNT]; /* place on each axis; WORLD: world_rank */
     int size[WEFT_AXIS_COUNT];
-    weft_comm *comm[WEFT_AXIS_COUNT]; /* never NULL; `self` where the size is 1 */
-    weft_trace *trace;                /* NULL: nobody traces */
-    struct weft_thread_world *world;  /* of threads; NULL: one rank, or a dry run */
+    weft_comm *comm[WEFT_AXIS_COUNT];    /* never NULL; `self` where the size is 1 */
+    weft_comm *counter[WEFT_AXIS_COUNT]; /* the count wrapper inside comm[axis] */
+    uint64_t n_calls;                    /* started on any of them: what WEFT_FAULT counts */
+    weft_trace *trace;                   /* NULL: nobody traces */
+    struct weft_thread_world *world;     /* of threads; NULL: one rank, or a dry run */
 } weft_mesh;
 
 /**
  * Communicators of rank `world_rank` of `world` (NULL for one rank): transport, then fault (WEFT_FAULT, for tests), pace
  * (layout.pace), check (WEFT_COMM_CHECK), count, trace.
  *
+ * WEFT_FAULT is RANK:KIND:CALL[:SECONDS] with KIND fail, delay or lose; CALL counts from 0 over all communicators of that
+ * rank. WEFT_COMM_CHECK is off, local (the default: arguments) or global (calls are compared over the ranks).
+ *
  * @collective  logical: every rank with the same layout
- * @return      WEFT_OK | ARG | FORMAT of the pace file | NOMEM
+ * @return      WEFT_OK | ARG also a value of these variables | NOMEM
  */
 weft_status weft_i_mesh_create(weft_mesh **out,
                                weft_ctx *ctx,
@@ -58,6 +63,12 @@ void weft_i_mesh_traffic_reset(weft_mesh *m);
 
 /** Seconds this rank spent waiting in communication calls since the last reset: what was not hidden. */
 double weft_i_mesh_wait_seconds(const weft_mesh *m);
+
+/** Where a rank of the layout stands on each axis. coord: [WEFT_AXIS_COUNT]. */
+void weft_i_mesh_place(const weft_layout *layout, int world_rank, int *coord);
+
+/** The rank that stands there; coord[WEFT_AXIS_WORLD] is not read. */
+int weft_i_mesh_rank_at(const weft_layout *layout, const int *coord);
 
 /** "world", "dp", "tp", "pp". */
 const char *weft_i_axis_name(weft_axis axis);

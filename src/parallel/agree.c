@@ -1,0 +1,190 @@
+/*
+ * Agreement of all ranks: on going on, and on what they were started with.
+ *
+ * Every rank takes the same way through these functions, since what decides it (the largest, the gathered hashes) is the
+ * same on all.
+ * Communication: over the world, as each function says.
+ */
+#include "base/compiler.h"
+#include "base/ctx.h"
+#include "base/str.h"
+#include "parallel/ranks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT_BYTES 1024  /* of a message that is passed on: whole I64s */
+#define VALUE_BYTES 4096 /* of a value that differs */
+#define SHOWN_BYTES 96   /* of it in the message */
+#define BEFORE_BYTES 24  /* shown before the first difference */
+
+#define WORDS(bytes) ((int64_t)((bytes) / sizeof(int64_t)))
+
+weft_status weft_i_mesh_agree(weft_mesh *m, weft_status st)
+{
+    weft_comm *const world = m->comm[WEFT_AXIS_WORLD];
+    int64_t failed = st != WEFT_OK ? world->size - world->rank : 0; /* the lowest has the largest */
+    if (world->size == 1)
+        return st;
+    const weft_message largest = {.op = WEFT_COMM_ALL_REDUCE,
+                                  .dtype = WEFT_DTYPE_I64,
+                                  .reduction = WEFT_REDUCTION_MAX,
+                                  .send = &failed,
+                                  .recv = &failed,
+                                  .n_elems = 1,
+                                  .is_host = true,
+                                  .tensor = "agreement"};
+    WEFT_TRY(weft_comm_call(world, &largest));
+    if (failed == 0)
+        return WEFT_OK;
+    struct {
+        int64_t status;
+        char text[TEXT_BYTES];
+    } told = {0};
+    const int root = (int)(world->size - failed);
+    if (world->rank == root) {
+        told.status = st;
+        (void)snprintf(told.text, sizeof(told.text), "%s", weft_last_error());
+    }
+    const weft_message tell = {.op = WEFT_COMM_BROADCAST,
+                               .dtype = WEFT_DTYPE_I64,
+                               .send = &told,
+                               .recv = &told,
+                               .n_elems = WORDS(sizeof(told)),
+                               .peer = root,
+                               .is_host = true,
+                               .tensor = "the message of a failure"};
+    WEFT_TRY(weft_comm_call(world, &tell));
+    WEFT_FAIL((weft_status)told.status, "rank %d: %s", root, told.text);
+}
+
+/* FNV-1a. */
+static uint64_t hash_of(const char *text)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *text != '\0'; text++)
+        h = (h ^ (unsigned char)*text) * 1099511628211u;
+    return h;
+}
+
+/* The rank whose value most ranks have; the lowest where several are as many. */
+static int most_common(const uint64_t *hashes, int size, int n, int item)
+{
+    int best = 0, best_n = 0;
+    for (int i = 0; i < size; i++) {
+        int n_equal = 0;
+        for (int j = 0; j < size; j++)
+            n_equal += hashes[i * n + item] == hashes[j * n + item] ? 1 : 0;
+        if (n_equal > best_n) {
+            best = i;
+            best_n = n_equal;
+        }
+    }
+    return best;
+}
+
+/* A quoted stretch of `text` around its byte `at`, one line. */
+static void quote(char *out, size_t size, const char *text, size_t at)
+{
+    const size_t from = at > BEFORE_BYTES ? at - BEFORE_BYTES : 0;
+    const size_t n = strlen(text + from);
+    (void)snprintf(out, size, "\"%s%.*s%s\"", from > 0 ? "..." : "", (int)SHOWN_BYTES, text + from,
+                   n > SHOWN_BYTES ? "..." : "");
+}
+
+/* "rank 2", "ranks 2, 5": those whose value is not `usual`'s; *first is one of them. */
+static void
+name_the_odd(char *out, size_t size, const uint64_t *hashes, int *first, int n_ranks, int n, int at)
+{
+    const int usual = *first;
+    int n_odd = 0;
+    char list[192] = "";
+    for (int r = 0; r < n_ranks; r++) {
+        if (hashes[r * n + at] == hashes[usual * n + at])
+            continue;
+        const size_t used = strlen(list);
+        *first = n_odd == 0 ? r : *first;
+        (void)snprintf(list + used, sizeof(list) - used, "%s%d", n_odd > 0 ? ", " : "", r);
+        n_odd++;
+    }
+    (void)snprintf(out, size, "%s %s", n_odd == 1 ? "rank" : "ranks", list);
+}
+
+/* All ranks come here together. */
+static weft_status
+name_difference(weft_mesh *m, const uint64_t *hashes, const weft_agreed *items, int n, int at)
+{
+    weft_comm *const world = m->comm[WEFT_AXIS_WORLD];
+    weft_alloc *const alloc = m->ctx->alloc;
+    char mine[VALUE_BYTES] = "", names[256], odd_text[160], usual_text[160];
+    void *p = NULL;
+    WEFT_TRY(weft_i_alloc_new(alloc, (size_t)world->size, VALUE_BYTES, &p));
+    const char *const values = p;
+    (void)snprintf(mine, sizeof(mine), "%s", items[at].value);
+    const weft_message gather = {.op = WEFT_COMM_ALL_GATHER,
+                                 .dtype = WEFT_DTYPE_I64,
+                                 .send = mine,
+                                 .recv = p,
+                                 .n_elems = world->size * WORDS(VALUE_BYTES),
+                                 .is_host = true,
+                                 .tensor = items[at].what};
+    weft_status st = weft_comm_call(world, &gather);
+    if (st == WEFT_OK) {
+        const int usual = most_common(hashes, world->size, n, at);
+        int odd = usual;
+        name_the_odd(names, sizeof(names), hashes, &odd, world->size, n, at);
+        const char *const a = values + (size_t)odd * VALUE_BYTES;
+        const char *const b = values + (size_t)usual * VALUE_BYTES;
+        size_t i = 0;
+        while (a[i] != '\0' && a[i] == b[i])
+            i++;
+        quote(odd_text, sizeof(odd_text), a, i);
+        quote(usual_text, sizeof(usual_text), b, i);
+        st =
+            weft_i_error_set(WEFT_STATUS_MISMATCH,
+                             "%s: the %s differs from the other ranks': rank %d has %s, rank %d %s",
+                             names, items[at].what, odd, odd_text, usual, usual_text);
+    }
+    weft_i_alloc_put(alloc, p);
+    return st;
+}
+
+/* mine: [n]; all: [size * n]. */
+static weft_status
+compare(weft_mesh *m, const weft_agreed *items, int n, uint64_t *mine, uint64_t *all)
+{
+    weft_comm *const world = m->comm[WEFT_AXIS_WORLD];
+    for (int i = 0; i < n; i++)
+        mine[i] = hash_of(items[i].value);
+    const weft_message gather = {.op = WEFT_COMM_ALL_GATHER,
+                                 .dtype = WEFT_DTYPE_I64,
+                                 .send = mine,
+                                 .recv = all,
+                                 .n_elems = (int64_t)n * world->size,
+                                 .is_host = true,
+                                 .tensor = "hashes of the start"};
+    WEFT_TRY(weft_comm_call(world, &gather));
+    for (int i = 0; i < n; i++) {
+        for (int r = 1; r < world->size; r++) {
+            if (all[r * n + i] != all[i])
+                return name_difference(m, all, items, n, i);
+        }
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_i_mesh_compare(weft_mesh *m, const weft_agreed *items, int n)
+{
+    weft_alloc *const alloc = m->ctx->alloc;
+    uint64_t *mine = NULL, *all = NULL;
+    if (m->world_size == 1 || n < 1)
+        return WEFT_OK;
+    weft_status st = weft_i_alloc_array(alloc, n, sizeof(*mine), &mine);
+    if (st == WEFT_OK)
+        st = weft_i_alloc_array(alloc, (int64_t)n * m->world_size, sizeof(*all), &all);
+    if (st == WEFT_OK)
+        st = compare(m, items, n, mine, all);
+    weft_i_alloc_put(alloc, all);
+    weft_i_alloc_put(alloc, mine);
+    return st;
+}

@@ -1,0 +1,165 @@
+/*
+ * From the layout options to a layout: how many ranks along each axis, and what cannot be.
+ *
+ * A message has the arithmetic and the nearest layouts that work. What has nothing to act on with one rank passes, so
+ * that one layout line serves every command.
+ * Communication: none.
+ * Leaves to others: whether model and batch fit the layout (they are not known here).
+ */
+#include "parallel/layout.h"
+
+#include "base/error.h"
+#include "base/str.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+static const char *text_or(const char *text, const char *fallback)
+{
+    return text != NULL ? text : fallback;
+}
+
+/* "6,3,5": the number of stages, or -1 when it is no such list. */
+static int count_stages(const char *text)
+{
+    int n_stages = 0;
+    while (*text != '\0') {
+        const size_t n = strcspn(text, ",");
+        char count[24];
+        int64_t n_layers;
+        if (n >= sizeof(count) ||
+            weft_i_str_print(count, sizeof(count), "%.*s", (int)n, text) != WEFT_OK ||
+            !weft_i_str_to_int64(count, &n_layers) || n_layers < 1)
+            return -1;
+        n_stages++;
+        text += n;
+        if (*text == ',' && *++text == '\0')
+            return -1;
+    }
+    return n_stages;
+}
+
+static weft_status check_values(const weft_layout_options *o)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } axes[] = {{"dp", o->dp}, {"tp", o->tp}, {"pp", o->pp}, {"ranks", o->ranks}};
+    for (size_t i = 0; i < WEFT_COUNT_OF(axes); i++) {
+        if (axes[i].value < 0 || axes[i].value > INT_MAX)
+            WEFT_FAIL(WEFT_STATUS_ARG, "--%s %lld is not possible: a whole number >= 1 is needed",
+                      axes[i].name, (long long)axes[i].value);
+    }
+    if (o->zero_stage < 0 || o->zero_stage > 3)
+        WEFT_FAIL(WEFT_STATUS_ARG, "--zero-stage %lld is none of 0, 1, 2, 3",
+                  (long long)o->zero_stage);
+    const char *const strategy = text_or(o->strategy, "");
+    if (strategy[0] != '\0' && strcmp(strategy, "data-parallel") != 0)
+        WEFT_FAIL(WEFT_STATUS_ARG, "--strategy %s is not known; data-parallel is", strategy);
+    if (!(o->bucket_size_mb > 0) || !isfinite(o->bucket_size_mb))
+        WEFT_FAIL(WEFT_STATUS_ARG, "--bucket-size-mb %g is not possible: a number > 0 is needed",
+                  o->bucket_size_mb);
+    if (!(o->comm_timeout > 0) || !isfinite(o->comm_timeout))
+        WEFT_FAIL(WEFT_STATUS_ARG, "--comm-timeout %g is not possible: seconds > 0 are needed",
+                  o->comm_timeout);
+    return WEFT_OK;
+}
+
+static weft_status check_rank_order(weft_layout *l, const char *order)
+{
+    static const char *const orders[] = {"tp-dp-pp", "tp-pp-dp", "dp-tp-pp",
+                                         "dp-pp-tp", "pp-tp-dp", "pp-dp-tp"};
+    for (size_t i = 0; i < WEFT_COUNT_OF(orders); i++) {
+        if (strcmp(order, orders[i]) == 0)
+            return weft_i_str_print(l->rank_order, sizeof(l->rank_order), "%s", order);
+    }
+    WEFT_FAIL(WEFT_STATUS_ARG, "--rank-order %s is no order of the axes; tp-dp-pp is one", order);
+}
+
+/* dp, tp, pp and their product. */
+static weft_status count_ranks(weft_layout *l, const weft_layout_options *o)
+{
+    const int64_t tp = o->tp > 0 ? o->tp : 1, pp = o->pp > 0 ? o->pp : 1;
+    const int64_t model = tp * pp; /* each at most INT_MAX: no overflow */
+    int64_t dp = o->dp > 0 ? o->dp : 1;
+    if (o->ranks > 0 && o->ranks % model != 0) {
+        const int64_t below = o->ranks / model * model;
+        if (below == 0)
+            WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                      "--ranks %lld is no multiple of tp %lld x pp %lld = %lld; the nearest that "
+                      "is: --ranks %lld",
+                      (long long)o->ranks, (long long)tp, (long long)pp, (long long)model,
+                      (long long)model);
+        WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                  "--ranks %lld is no multiple of tp %lld x pp %lld = %lld; the nearest that are: "
+                  "--ranks %lld and --ranks %lld",
+                  (long long)o->ranks, (long long)tp, (long long)pp, (long long)model,
+                  (long long)below, (long long)(below + model));
+    }
+    if (o->ranks > 0 && o->dp == 0)
+        dp = o->ranks / model;
+    if (model > INT_MAX || dp > INT_MAX / model)
+        WEFT_FAIL(WEFT_STATUS_LAYOUT, "dp %lld x tp %lld x pp %lld are more ranks than can be",
+                  (long long)dp, (long long)tp, (long long)pp);
+    if (o->ranks > 0 && o->ranks != dp * model)
+        WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                  "dp %lld x tp %lld x pp %lld = %lld ranks, but --ranks %lld were asked for; use "
+                  "--dp %lld or --ranks %lld",
+                  (long long)dp, (long long)tp, (long long)pp, (long long)(dp * model),
+                  (long long)o->ranks, (long long)(o->ranks / model), (long long)(dp * model));
+    l->dp = (int)dp;
+    l->tp = (int)tp;
+    l->pp = (int)pp;
+    l->n_ranks = (int)(dp * model);
+    return WEFT_OK;
+}
+
+static weft_status check_built(const weft_layout *l, const char *stage_layers)
+{
+    const int n_stages = count_stages(stage_layers);
+    if (n_stages < 0)
+        WEFT_FAIL(WEFT_STATUS_ARG,
+                  "--stage-layers %s is not possible: layers of each stage as 6,3,5 are needed",
+                  stage_layers);
+    if (l->tp > 1)
+        WEFT_FAIL(WEFT_STATUS_UNSUPPORTED,
+                  "--tp %d asks for tensor parallelism, which this version of weft does not have; "
+                  "use --tp 1 (with --dp or --zero-stage 3 over the %d ranks)",
+                  l->tp, l->n_ranks);
+    if (l->pp > 1)
+        WEFT_FAIL(WEFT_STATUS_UNSUPPORTED,
+                  "--pp %d asks for a pipeline, which this version of weft does not have; use "
+                  "--pp 1 (with --dp or --zero-stage 3 over the %d ranks)",
+                  l->pp, l->n_ranks);
+    if (n_stages > 1)
+        WEFT_FAIL(WEFT_STATUS_UNSUPPORTED,
+                  "--stage-layers %s asks for %d pipeline stages, but this version of weft has no "
+                  "pipeline; leave it out",
+                  stage_layers, n_stages);
+    return WEFT_OK;
+}
+
+weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o)
+{
+    weft_layout l = {0};
+    WEFT_TRY(check_values(o));
+    WEFT_TRY(check_rank_order(&l, text_or(o->rank_order, "tp-dp-pp")));
+    WEFT_TRY(count_ranks(&l, o));
+    WEFT_TRY(check_built(&l, text_or(o->stage_layers, "")));
+    l.is_data_parallel = text_or(o->strategy, "")[0] != '\0';
+    l.zero_stage = (int)o->zero_stage;
+    if (l.is_data_parallel && l.zero_stage > 0 && l.n_ranks > 1)
+        WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                  "--strategy data-parallel keeps the whole optimizer on rank 0, and --zero-stage "
+                  "%d shares it out over the ranks; use one of them",
+                  l.zero_stage);
+    l.has_prefetch = o->zero_prefetch;
+    l.bucket_bytes = o->bucket_size_mb * 1e6;
+    l.is_overlapped = o->overlap_grad_reduce;
+    l.is_reproducible = o->reproducible;
+    l.trace = text_or(o->trace, "");
+    l.comm_timeout_s = o->comm_timeout;
+    *out = l;
+    return WEFT_OK;
+}
