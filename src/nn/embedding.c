@@ -98,6 +98,13 @@ static weft_status embedding_backward(weft_layer *l, weft_layer_io *io, unsigned
     return WEFT_OK;
 }
 
+/* Backward scatters into gradients and looks nothing up. */
+static bool embedding_is_reading(const weft_layer *l, const weft_exec *e)
+{
+    (void)l;
+    return e->pass == WEFT_PASS_FORWARD && !e->is_again;
+}
+
 static void embedding_destroy(weft_layer *l)
 {
     weft_i_alloc_put(l->ctx->alloc, l->data);
@@ -107,6 +114,7 @@ static const weft_layer_ops embedding_ops = {.kind = "embedding",
                                              .items = embedding_items,
                                              .forward = embedding_forward,
                                              .backward = embedding_backward,
+                                             .is_reading = embedding_is_reading,
                                              .destroy = embedding_destroy};
 
 weft_status weft_i_embedding_add(weft_model *m, const weft_embedding *embedding)

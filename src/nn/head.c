@@ -3,12 +3,14 @@
  *
  * When training, forward keeps only x: the loss needs the logits, the gradient needs them too, and computing both in one
  * visit to a chunk is what saves storing them. So backward computes the token losses. Evaluation, probing and generation
- * ask forward for losses (exec->is_loss_wanted) or logits (exec->logits), for all rows or some (exec->head_rows).
+ * ask forward for losses (exec->is_loss_wanted) or logits (exec->logits), for all rows or some (exec->head_rows). Where
+ * somebody else computes the loss from those logits, backward starts from the gradient it is given (exec->grad_logits).
  *
  * Invariants
  *  1. A chunk's logits are fp32 [chunk, V]; their gradient takes their place (fp32) or a bf16 twin (bf16).
  *  2. The weight's gradient is made with BACKWARD_INPUT: it needs the chunk's logits.
  *  3. A row whose target is -100 has loss 0 and gradient 0.
+ *  4. Backward cuts into the same chunks wherever the logits' gradient comes from, so the same one gives the same bits.
  * Communication: none of its own; the head's input and the three vocabulary numbers are regions.
  */
 #include "nn/head.h"
@@ -23,6 +25,7 @@ typedef struct chunk {
     weft_view x, targets, loss;
     weft_view h, mean, rstd; /* normalised rows, statistics */
     weft_view logits, max, sum, target;
+    weft_view dlogits;
 } chunk;
 
 /* Rows of logits in one chunk: 32 MiB of them, at least 256 rows, whole multiples of 256. */
@@ -46,8 +49,8 @@ head_items(const weft_layer *l, const weft_layer_shape *s, weft_item *item, int 
     return WEFT_OK;
 }
 
-/* h = norm(x), logits = h W^T. */
-static weft_status chunk_logits(weft_exec *e, const weft_head *head, chunk *c)
+/* h = norm(x), through the region before the product. */
+static weft_status chunk_norm(weft_exec *e, const weft_head *head, chunk *c)
 {
     const weft_dtype t = c->x.dtype;
     const bool has_mean = head->norm.kind == WEFT_NORM_LAYER;
@@ -56,12 +59,19 @@ static weft_status chunk_logits(weft_exec *e, const weft_head *head, chunk *c)
     WEFT_TRY(weft_exec_view(e, t, c->x.rows, head->cols, &c->h));
     WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, has_mean ? c->x.rows : 0, 1, &c->mean));
     WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, c->x.rows, 1, &c->rstd));
-    if (c->logits.data == NULL)
-        WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, c->x.rows, head->weight->rows, &c->logits));
     WEFT_TRY(weft_i_norm_forward(e, &head->norm, c->x, c->h, c->mean, c->rstd));
     WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_FORWARD, c->h, &inside));
     WEFT_TRY(weft_exec_region_finish(e, kind, WEFT_PASS_FORWARD, c->h, inside));
     c->h = inside;
+    return WEFT_OK;
+}
+
+/* logits = norm(x) W^T. */
+static weft_status chunk_logits(weft_exec *e, const weft_head *head, chunk *c)
+{
+    WEFT_TRY(chunk_norm(e, head, c));
+    if (c->logits.data == NULL)
+        WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, c->x.rows, head->weight->rows, &c->logits));
     WEFT_TRY(weft_exec_need(e, head->weight));
     const weft_gemm_args g = {
         .c = c->logits, .a = c->h, .b = head->weight->value, .is_b_transposed = true};
@@ -147,7 +157,23 @@ static weft_status head_forward(weft_layer *l, weft_layer_io *io)
     return WEFT_OK;
 }
 
-/* Gradients of one chunk: logits, weight, normalised rows, norm, stream. `w` adds from the second chunk on. */
+/* Gradient of the chunk's logits, in their place or beside them. */
+static weft_status chunk_loss_gradient(weft_exec *e, const weft_head *head, chunk *c)
+{
+    c->dlogits = c->logits;
+    if (c->x.dtype != WEFT_DTYPE_F32)
+        WEFT_TRY(weft_exec_view(e, c->x.dtype, c->logits.rows, c->logits.cols, &c->dlogits));
+    const weft_xent_grad_args x = {.dlogits = c->dlogits,
+                                   .logits = c->logits,
+                                   .max = c->max,
+                                   .sum = c->sum,
+                                   .targets = c->targets,
+                                   .first_id = head->first_id,
+                                   .scale = e->loss_scale};
+    return weft_exec_op(e, WEFT_OP_XENT_GRAD, &x);
+}
+
+/* Gradients of one chunk from that of its logits: weight, normalised rows, norm, stream. `w` adds from the second chunk on. */
 static weft_status chunk_backward(weft_layer_io *io,
                                   const weft_head *head,
                                   chunk *c,
@@ -158,28 +184,17 @@ static weft_status chunk_backward(weft_layer_io *io,
     weft_exec *e = io->exec;
     const weft_dtype t = c->x.dtype;
     const weft_region_kind kind = WEFT_REGION_HEAD_INPUT;
-    weft_view dlogits = c->logits;
     weft_view dh;
     weft_view dh_sum;
-    if (t != WEFT_DTYPE_F32)
-        WEFT_TRY(weft_exec_view(e, t, c->logits.rows, c->logits.cols, &dlogits));
     WEFT_TRY(weft_exec_view(e, t, c->h.rows, head->cols, &dh));
-    const weft_xent_grad_args x = {.dlogits = dlogits,
-                                   .logits = c->logits,
-                                   .max = c->max,
-                                   .sum = c->sum,
-                                   .targets = c->targets,
-                                   .first_id = head->first_id,
-                                   .scale = e->loss_scale};
-    WEFT_TRY(weft_exec_op(e, WEFT_OP_XENT_GRAD, &x));
     WEFT_TRY(weft_exec_need(e, head->weight));
-    const weft_gemm_args g = {.c = dh, .a = dlogits, .b = head->weight->value};
+    const weft_gemm_args g = {.c = dh, .a = c->dlogits, .b = head->weight->value};
     WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
     WEFT_TRY(weft_exec_done(e, head->weight));
     WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_BACKWARD, dh, &dh_sum));
     if (!head->weight->is_frozen) {
         const weft_gemm_args gw = {.c = w->view,
-                                   .a = dlogits,
+                                   .a = c->dlogits,
                                    .b = c->h,
                                    .is_a_transposed = true,
                                    .is_added = w->is_added};
@@ -210,14 +225,28 @@ static weft_status head_backward(weft_layer *l, weft_layer_io *io, unsigned part
         chunk c = {.x = weft_view_rows(io->x, first, rows),
                    .targets = weft_view_rows(io->batch->targets, first, rows),
                    .loss = weft_view_rows(io->item[LOSS], first, rows)};
-        WEFT_TRY(chunk_logits(e, head, &c));
-        WEFT_TRY(chunk_loss(e, head, &c));
+        if (e->grad_logits.data != NULL) {
+            c.dlogits = weft_view_rows(e->grad_logits, first, rows);
+            WEFT_TRY(chunk_norm(e, head, &c));
+        } else {
+            WEFT_TRY(chunk_logits(e, head, &c));
+            WEFT_TRY(chunk_loss(e, head, &c));
+            WEFT_TRY(chunk_loss_gradient(e, head, &c));
+        }
         WEFT_TRY(chunk_backward(io, head, &c, &w, &n, weft_view_rows(io->dx, first, rows)));
         weft_exec_reset(e, mark);
     }
     if (!head->weight->is_frozen)
         WEFT_TRY(weft_exec_grad_end(e, head->weight));
     return weft_i_norm_grad_end(e, &head->norm, &n);
+}
+
+static bool head_is_reading(const weft_layer *l, const weft_exec *e)
+{
+    (void)l;
+    if (e->pass == WEFT_PASS_BACKWARD)
+        return true;
+    return !e->is_again && (e->is_loss_wanted || e->logits.data != NULL);
 }
 
 static void head_destroy(weft_layer *l)
@@ -229,6 +258,7 @@ static const weft_layer_ops head_ops = {.kind = "head",
                                         .items = head_items,
                                         .forward = head_forward,
                                         .backward = head_backward,
+                                        .is_reading = head_is_reading,
                                         .destroy = head_destroy};
 
 weft_status weft_i_head_add(weft_model *m, const weft_head *head)
