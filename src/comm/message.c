@@ -174,6 +174,12 @@ static weft_status check_types(const weft_comm *c, const weft_message *m)
             "%s of %s cannot reduce %s by rule %d; it adds or takes the largest of F32, BF16, "
             "I32 and I64",
             op, tensor, weft_dtype_name(m->dtype), (int)m->reduction);
+    if (m->is_added && (m->op != WEFT_COMM_REDUCE_SCATTER || m->reduction != WEFT_REDUCTION_SUM ||
+                        m->dtype != WEFT_DTYPE_F32))
+        WEFT_FAIL(
+            WEFT_STATUS_ARG,
+            "%s of %s (%s) cannot add onto what recv holds; a reduce_scatter that sums F32 can", op,
+            tensor, weft_dtype_name(m->dtype));
     const bool is_pair = weft_i_comm_is_pair(m->op);
     if ((is_pair || weft_i_comm_has_root(m->op)) &&
         (m->peer < 0 || m->peer >= c->size || (is_pair && m->peer == c->rank)))
@@ -206,12 +212,14 @@ weft_status weft_i_comm_check(const weft_comm *c, const weft_message *m)
     const uintptr_t send = (uintptr_t)m->send, recv = (uintptr_t)m->recv;
     const bool is_apart = send + (uintptr_t)e.n_send * n_bytes <= recv ||
                           recv + (uintptr_t)e.n_recv * n_bytes <= send;
-    const bool is_in_place = e.may_alias && send + (uintptr_t)e.recv_at * n_bytes ==
-                                                recv + (uintptr_t)e.send_at * n_bytes;
+    const bool is_in_place =
+        e.may_alias && !m->is_added &&
+        send + (uintptr_t)e.recv_at * n_bytes == recv + (uintptr_t)e.send_at * n_bytes;
     if (!is_apart && !is_in_place)
         WEFT_FAIL(WEFT_STATUS_ARG,
-                  "%s of %s was given buffers that overlap by another part than "
-                  "the rank's own",
+                  m->is_added ? "%s of %s was to add onto a part of what it reads"
+                              : "%s of %s was given buffers that overlap by another part than "
+                                "the rank's own",
                   op, tensor);
     return WEFT_OK;
 }
@@ -252,4 +260,42 @@ static int64_t sent_elems(const weft_message *m, int size, int rank)
 uint64_t weft_i_comm_sent_bytes(const weft_message *m, int size, int rank)
 {
     return (uint64_t)sent_elems(m, size, rank) * weft_dtype_bytes(m->dtype);
+}
+
+/* Elements, by the convention in the header. */
+static int64_t received_elems(const weft_message *m, int size, int rank)
+{
+    const int64_t all = m->n_elems;
+    const bool is_root = m->peer == rank;
+    switch (m->op) {
+    case WEFT_COMM_ALL_REDUCE:
+        return sent_elems(m, size, rank); /* (n-1) V_r, then V - V_r */
+    case WEFT_COMM_REDUCE_SCATTER:
+        return (size - 1) * weft_i_comm_part(m, size, rank);
+    case WEFT_COMM_ALL_GATHER:
+        return all - weft_i_comm_part(m, size, rank);
+    case WEFT_COMM_ALL_TO_ALL:
+        return weft_i_comm_recv_start(m, size, rank, size) -
+               weft_i_comm_recv_part(m, size, rank, rank);
+    case WEFT_COMM_BROADCAST:
+        return is_root ? 0 : all;
+    case WEFT_COMM_REDUCE:
+        return is_root ? (size - 1) * all : 0;
+    case WEFT_COMM_GATHER:
+        return is_root ? all - weft_i_comm_part(m, size, rank) : 0;
+    case WEFT_COMM_SCATTER:
+        return is_root ? 0 : weft_i_comm_part(m, size, rank);
+    case WEFT_COMM_RECV:
+        return all;
+    case WEFT_COMM_SEND:
+    case WEFT_COMM_BARRIER:
+    case WEFT_COMM_OP_COUNT:
+        break;
+    }
+    return 0;
+}
+
+uint64_t weft_i_comm_received_bytes(const weft_message *m, int size, int rank)
+{
+    return (uint64_t)received_elems(m, size, rank) * weft_dtype_bytes(m->dtype);
 }

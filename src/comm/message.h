@@ -31,12 +31,20 @@ int64_t weft_i_comm_recv_start(const weft_message *m, int size, int rank, int r)
 
 /**
  * Whether rank c->rank of c->size may start `m`: a known operation, type and reduction, a root or peer of the group,
- * counts that add up, buffers where elements are, and no overlap but the in-place forms of weft/ext/comm.h.
+ * counts that add up, buffers where elements are, and no overlap but the in-place forms of weft/ext/comm.h (where the rank's
+ * own part is empty there is nothing to overlap). is_added: a REDUCE_SCATTER that sums F32, with buffers apart.
  *
  * @collective  none
  * @return      WEFT_OK | ARG naming operation and tensor
  */
 weft_status weft_i_comm_check(const weft_comm *c, const weft_message *m);
+
+/**
+ * Bytes that rank `rank` receives, by the same convention (so that the group's sums of both are equal): all_gather
+ * V - V_r; reduce_scatter (n-1) V_r; all_reduce both over the even cut; broadcast each other rank V; reduce the root
+ * (n-1) V; gather the root V - V_root; scatter V_r each other rank; all_to_all the parts from the others; recv V.
+ */
+uint64_t weft_i_comm_received_bytes(const weft_message *m, int size, int rank);
 
 /**
  * Bytes that rank `rank` sends, by weft's convention, the same on every transport. For V elements of which rank r holds

@@ -100,3 +100,9 @@ void weft_i_reduce_tile(weft_reduce_tile *out,
     else if (dtype == WEFT_DTYPE_I64)
         tile_i64(out->i64, send, size, first, n, reduction);
 }
+
+void weft_i_reduce_onto(float *acc, const void *const *send, int size, int64_t first, int n)
+{
+    for (int r = 0; r < size; r++)
+        reduce_f32(acc, (const float *)send[r] + first, n, WEFT_REDUCTION_SUM);
+}

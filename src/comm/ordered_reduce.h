@@ -32,4 +32,12 @@ void weft_i_reduce_tile(weft_reduce_tile *out,
                         weft_dtype dtype,
                         weft_reduction reduction);
 
+/**
+ * acc[i] = ((acc[i] + send[0][first + i]) + send[1][first + i]) + ...: a sum that starts from what is there.
+ *
+ * @param acc        [n] apart from every send
+ * @param[in] send   [size] buffers of F32, in rank order
+ */
+void weft_i_reduce_onto(float *acc, const void *const *send, int size, int64_t first, int n);
+
 #endif

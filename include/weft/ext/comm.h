@@ -38,7 +38,8 @@ typedef enum weft_comm_op {
     WEFT_COMM_REDUCE,    /* root's recv [V] = reduction of every rank's send [V]; in place */
     WEFT_COMM_GATHER,    /* root's recv [V] = every rank's send [V_r] */
     WEFT_COMM_SCATTER,   /* recv [V_r] = root's send's part r */
-    WEFT_COMM_ALL_TO_ALL, /* recv's part from rank i = rank i's send's part for me: counts to, recv_counts from */
+    WEFT_COMM_ALL_TO_ALL, /* recv's part from rank i = rank i's send's part for me: counts to, recv_counts from; sent: the
+                             counts' sum less the part that stays */
     WEFT_COMM_SEND, /* send [V] to peer */
     WEFT_COMM_RECV, /* recv [V] from peer */
     WEFT_COMM_BARRIER,
@@ -74,8 +75,10 @@ typedef struct weft_comm weft_comm;
 typedef struct weft_request {
     weft_message message;
     uint64_t sequence; /* number of the call on this communicator */
-    double
-        ready_seconds; /* set by wait: when the last rank had come (monotonic clock); wrap/pace begins there */
+    /* Of the monotonic clock, set by the transport. started: by start. ready: by wait, when the last rank had come; a
+       transport that does not know says when it started here. ended: by wait, when the results stood. wrap/pace moves
+       ready and ended to the stated times. */
+    double started_seconds, ready_seconds, ended_seconds;
     void *impl;
 } weft_request;
 

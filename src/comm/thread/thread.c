@@ -14,6 +14,7 @@
  */
 #include "comm/thread/thread.h"
 
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/ctx.h"
 #include "comm/message.h"
@@ -149,7 +150,8 @@ static void note_call(thread_comm *c, const weft_message *m, uint64_t index)
 {
     weft_thread_rank *const me = &c->group->world->ranks[c->world_rank];
     (void)pthread_mutex_lock(&me->lock);
-    (void)snprintf(me->last_call, sizeof(me->last_call), "%s %llu of %.64s over %s",
+    char *const call = me->last_calls[me->n_last++ % WEFT_THREAD_MAX_LAST];
+    (void)snprintf(call, sizeof(me->last_calls[0]), "%s %llu of %.64s over %s",
                    weft_i_comm_op_name(m->op), (unsigned long long)index,
                    weft_i_comm_tensor_name(m), c->group->axis);
     (void)pthread_mutex_unlock(&me->lock);
@@ -191,6 +193,8 @@ static weft_status start_thread(weft_comm *base, const weft_message *m, weft_req
     weft_i_thread_pulse(w, c->world_rank);
     request->message = *m;
     request->sequence = base->n_calls++;
+    request->started_seconds = weft_i_clock_seconds();
+    request->ready_seconds = request->ended_seconds = request->started_seconds;
     request->impl = NULL;
     weft_thread_call *call = NULL;
     bool is_last = false;
@@ -228,11 +232,13 @@ static weft_status wait_thread(weft_comm *base, weft_request *request)
         if (state == WEFT_THREAD_READY)
             weft_i_thread_call_work(call);
         atomic_store(&me->is_waiting, true);
-        const weft_status st = weft_i_thread_sleep(call, base->rank, state);
+        const weft_status st = weft_i_thread_sleep(call, base, state);
         atomic_store(&me->is_waiting, false);
         WEFT_TRY(st);
     }
     weft_i_thread_pulse(w, c->world_rank);
+    request->ready_seconds = call->ready_s;
+    request->ended_seconds = call->done_s;
     leave_call(call);
     return WEFT_OK;
 }

@@ -8,7 +8,9 @@ typedef struct weft_thread_world weft_thread_world;
 
 /** Zero-initialise, then set what differs from the defaults in brackets. */
 typedef struct weft_thread_options {
-    double deadline_s; /* [120] of silence of the ranks a call waits for; <= 0: the default */
+    /* [120] of silence of the ranks a call waits for; <= 0: the default. The rank whose call ends by it writes the last
+       calls of every rank it missed to the log of its context. */
+    double deadline_s;
 
     /**
      * A number that grows as long as the rank works; NULL: only communication calls and weft_i_thread_pulse count.
@@ -33,8 +35,20 @@ weft_status weft_i_thread_world_create(weft_thread_world **out,
 /** After the last communicator is gone. NULL is fine. */
 void weft_i_thread_world_destroy(weft_thread_world *w);
 
-/** Says that a rank is at work (a backend operation, a block of a file). Any thread. @collective none */
+/** Says that a rank is at work (a backend operation, a block of a file). One add; any thread. @collective none */
 void weft_i_thread_pulse(weft_thread_world *w, int world_rank);
+
+/** Whether a rank failed; one load. @collective none */
+bool weft_i_thread_world_has_failed(const weft_thread_world *w);
+
+/**
+ * What a rank that is not in a call learns of a failure, for weft_ctx.alive. No calls' buffers are touched any more when
+ * it says REMOTE, so they may be freed.
+ *
+ * @collective  none
+ * @return      WEFT_OK (one load) | REMOTE another rank failed, with its message | what this rank itself failed with
+ */
+weft_status weft_i_thread_check(weft_thread_world *w, int world_rank);
 
 /**
  * The first failure: its status and rank; WEFT_OK and -1 while there is none. The message goes to the calling thread's

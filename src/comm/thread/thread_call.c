@@ -10,6 +10,7 @@
  *             3. buffers are touched only inside n_working and never after the world failed.
  * Communication: reads and writes the members' buffers.
  */
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "comm/message.h"
 #include "comm/ordered_reduce.h"
@@ -87,6 +88,8 @@ static weft_status fit_collective(const weft_thread_call *call)
             return misfit(call, i, "element types", a->dtype, b->dtype);
         if (weft_i_comm_is_reduction(a->op) && a->reduction != b->reduction)
             return misfit(call, i, "reductions", a->reduction, b->reduction);
+        if (a->is_added != b->is_added)
+            return misfit(call, i, "whether the sum starts from recv", a->is_added, b->is_added);
         if (weft_i_comm_has_root(a->op) && a->peer != b->peer)
             return misfit(call, i, "roots", a->peer, b->peer);
         WEFT_TRY(fit_parts(call, i));
@@ -100,6 +103,7 @@ weft_status weft_i_thread_call_prepare(weft_thread_call *call)
     WEFT_TRY(call->is_pair ? fit_pair(call) : fit_collective(call));
     for (int i = 0; i < call->n_members; i++)
         call->send[i] = call->m[i].send;
+    call->ready_s = call->done_s = weft_i_clock_seconds();
     call->n_blocks = (m->n_elems + BLOCK_ELEMS - 1) / BLOCK_ELEMS;
     if (m->op == WEFT_COMM_ALL_TO_ALL)
         call->n_blocks = (int64_t)call->n_members * call->n_members;
@@ -158,12 +162,31 @@ static void put_reduced(const weft_thread_call *call, const void *x, int64_t fir
     }
 }
 
+/* Adds elements [first, first + n) of all ranks onto the parts that begin the sum. */
+static void reduce_onto_parts(const weft_thread_call *call, int64_t first, int n)
+{
+    const weft_message *const m = &call->m[0];
+    int64_t start = 0;
+    for (int r = 0; r < call->n_members; r++) {
+        const int64_t n_part = weft_i_comm_part(m, call->n_members, r);
+        const overlap o = overlap_of(first, n, start, n_part);
+        if (o.n > 0)
+            weft_i_reduce_onto((float *)call->m[r].recv + (o.at - start), call->send,
+                               call->n_members, o.at, (int)o.n);
+        start += n_part;
+    }
+}
+
 static void reduce_block(const weft_thread_call *call, int64_t first, int64_t n)
 {
     const weft_message *const m = &call->m[0];
     weft_reduce_tile tile;
     for (int64_t done = 0; done < n; done += WEFT_REDUCE_TILE_ELEMS) {
         const int n_tile = (int)WEFT_MIN(n - done, (int64_t)WEFT_REDUCE_TILE_ELEMS);
+        if (m->is_added) {
+            reduce_onto_parts(call, first + done, n_tile);
+            continue;
+        }
         weft_i_reduce_tile(&tile, call->send, call->n_members, first + done, n_tile, m->dtype,
                            m->reduction);
         put_reduced(call, &tile, first + done, n_tile);
@@ -241,6 +264,7 @@ void weft_i_thread_call_work(weft_thread_call *call)
         if (block >= call->n_blocks)
             return;
         if (atomic_fetch_sub(&call->n_blocks_left, 1) == 1) {
+            call->done_s = weft_i_clock_seconds();
             atomic_store(&call->state, WEFT_THREAD_DONE);
             for (int i = 0; i < call->n_members; i++)
                 weft_i_thread_wake(w, g->world_rank[call->member[i]]);

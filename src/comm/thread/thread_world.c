@@ -18,6 +18,7 @@
 #include "base/compiler.h"
 #include "base/ctx.h"
 #include "base/env.h"
+#include "base/log.h"
 #include "comm/message.h"
 
 #include <sched.h>
@@ -30,6 +31,7 @@
 #define SPIN_SECONDS 20e-6
 #define SPINS_PER_LOOK 32
 #define MAX_RANKS 4096
+#define CALLS_A_LINE 8
 
 static void init_rank(weft_thread_rank *r)
 {
@@ -126,7 +128,7 @@ void weft_i_thread_world_destroy(weft_thread_world *w)
 
 void weft_i_thread_pulse(weft_thread_world *w, int world_rank)
 {
-    (void)atomic_fetch_add(&w->ranks[world_rank].progress, 1);
+    (void)atomic_fetch_add_explicit(&w->ranks[world_rank].progress, 1, memory_order_relaxed);
 }
 
 /* ---- groups ---- */
@@ -246,6 +248,21 @@ weft_status weft_i_thread_remote(weft_thread_world *w)
     WEFT_FAIL(WEFT_STATUS_REMOTE, "rank %d failed: %s", w->failed_rank, w->message);
 }
 
+bool weft_i_thread_world_has_failed(const weft_thread_world *w)
+{
+    return atomic_load_explicit(&w->has_failed, memory_order_relaxed);
+}
+
+weft_status weft_i_thread_check(weft_thread_world *w, int world_rank)
+{
+    if (!atomic_load_explicit(&w->has_failed, memory_order_acquire))
+        return WEFT_OK;
+    if (w->failed_rank != world_rank)
+        return weft_i_thread_remote(w);
+    quiesce(w);
+    return weft_i_error_set(w->cause, "%s", w->message);
+}
+
 weft_status weft_i_thread_world_cause(weft_thread_world *w, int *world_rank)
 {
     *world_rank = -1;
@@ -319,6 +336,12 @@ static void look_at(awaited *a, const weft_thread_group *g, int member)
     add_name(a, world_rank);
 }
 
+/* Whether member i is not there yet, or, when all are, works still; not the rank that asks. Under the group's lock. */
+static bool is_awaited(const weft_thread_call *call, int i, int rank)
+{
+    return call->member[i] != rank && (call->n_arrived == call->n_members || !call->is_here[i]);
+}
+
 /* Under the group's lock, since ranks may be arriving. */
 static void look_at_awaited(awaited *a, weft_thread_call *call, int rank)
 {
@@ -326,8 +349,7 @@ static void look_at_awaited(awaited *a, weft_thread_call *call, int rank)
     *a = (awaited){0};
     (void)pthread_mutex_lock(&g->lock);
     for (int i = 0; i < call->n_members; i++) {
-        const bool is_late = call->n_arrived == call->n_members || !call->is_here[i];
-        if (is_late && call->member[i] != rank)
+        if (is_awaited(call, i, rank))
             look_at(a, g, call->member[i]);
     }
     (void)pthread_mutex_unlock(&g->lock);
@@ -343,12 +365,54 @@ static void tell_last_call(char *out, size_t n_bytes, weft_thread_world *w, cons
     weft_thread_rank *const r = &w->ranks[first];
     (void)pthread_mutex_lock(&r->lock);
     (void)snprintf(out, n_bytes, "; rank %d last began %s", first,
-                   r->last_call[0] != '\0' ? r->last_call : "no call");
+                   r->n_last > 0 ? r->last_calls[(r->n_last - 1) % WEFT_THREAD_MAX_LAST]
+                                 : "no call");
     (void)pthread_mutex_unlock(&r->lock);
 }
 
-static weft_status time_out(weft_thread_call *call, const awaited *a, int rank, double waited_s)
+/* One line of the log for each few of a rank's last calls, oldest first. */
+static void log_last_calls(const weft_ctx *ctx, weft_thread_rank *r, int world_rank)
 {
+    char text[CALLS_A_LINE * sizeof(r->last_calls[0])];
+    (void)pthread_mutex_lock(&r->lock);
+    const uint64_t n = r->n_last;
+    uint64_t at = n - WEFT_MIN(n, (uint64_t)WEFT_THREAD_MAX_LAST);
+    (void)pthread_mutex_unlock(&r->lock);
+    if (n == 0)
+        weft_log(ctx, WEFT_LOG_ERROR, "comm", "rank %d has begun no call", world_rank);
+    while (at < n) {
+        const uint64_t first = at;
+        size_t used = 0;
+        (void)pthread_mutex_lock(&r->lock);
+        for (; at < n && at < first + CALLS_A_LINE; at++)
+            used +=
+                (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", at > first ? "; " : "",
+                                 r->last_calls[at % WEFT_THREAD_MAX_LAST]);
+        (void)pthread_mutex_unlock(&r->lock);
+        weft_log(ctx, WEFT_LOG_ERROR, "comm",
+                 "rank %d began, of its %llu calls, number %llu on: %s", world_rank,
+                 (unsigned long long)n, (unsigned long long)first, text);
+    }
+}
+
+/* Those that are missing, as in the message. */
+static void log_missing(const weft_thread_call *call, const weft_comm *c)
+{
+    weft_thread_group *const g = call->group;
+    for (int i = 0; i < call->n_members; i++) {
+        (void)pthread_mutex_lock(&g->lock);
+        const bool is_late = is_awaited(call, i, c->rank);
+        (void)pthread_mutex_unlock(&g->lock);
+        const int world_rank = g->world_rank[call->member[i]];
+        if (is_late)
+            log_last_calls(c->ctx, &g->world->ranks[world_rank], world_rank);
+    }
+}
+
+static weft_status
+time_out(weft_thread_call *call, const awaited *a, const weft_comm *c, double waited_s)
+{
+    const int rank = c->rank;
     weft_thread_group *const g = call->group;
     weft_thread_world *const w = g->world;
     char call_name[3 * WEFT_THREAD_NAME_BYTES] = "", last[4 * WEFT_THREAD_NAME_BYTES];
@@ -367,11 +431,15 @@ static weft_status time_out(weft_thread_call *call, const awaited *a, int rank, 
         a->n == 1 ? "rank" : "ranks", a->names, is_work ? "did not finish" : "missing from",
         call_name, g->world_rank[rank], waited_s, last);
     weft_i_thread_fail(w, g->world_rank[rank], WEFT_STATUS_TIMEOUT, weft_last_error());
-    return w->failed_rank == g->world_rank[rank] ? WEFT_STATUS_TIMEOUT : weft_i_thread_remote(w);
+    if (w->failed_rank != g->world_rank[rank])
+        return weft_i_thread_remote(w);
+    log_missing(call, c);
+    return WEFT_STATUS_TIMEOUT;
 }
 
-weft_status weft_i_thread_sleep(weft_thread_call *call, int rank, int seen)
+weft_status weft_i_thread_sleep(weft_thread_call *call, const weft_comm *c, int seen)
 {
+    const int rank = c->rank;
     weft_thread_world *const w = call->group->world;
     weft_thread_rank *const me = &w->ranks[call->group->world_rank[rank]];
     if (w->may_spin && spin(call, seen))
@@ -390,7 +458,7 @@ weft_status weft_i_thread_sleep(weft_thread_call *call, int rank, int seen)
             progress = a.progress;
             since = is_first ? since : now;
         } else if (now - since >= (a.n_waiting == a.n ? 2 : 1) * w->deadline_s) {
-            return time_out(call, &a, rank, now - since);
+            return time_out(call, &a, c, now - since);
         }
     }
     return WEFT_OK;

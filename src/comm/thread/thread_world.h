@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #define WEFT_THREAD_NAME_BYTES 64
+#define WEFT_THREAD_MAX_LAST 32
 
 /** Life of a call: ranks arrive; then its blocks can be worked on; then its results stand. */
 enum { WEFT_THREAD_ARRIVING, WEFT_THREAD_READY, WEFT_THREAD_DONE };
@@ -22,10 +23,11 @@ typedef struct weft_thread_call {
     uint64_t index; /* of the collective in its group; pair: the tag */
     int n_members;  /* the group's size, or 2: sender, receiver */
     int n_arrived, n_left;
-    int *member;       /* [n_members] ranks of the group */
-    bool *is_here;     /* [n_members] */
-    weft_message *m;   /* [n_members] */
-    const void **send; /* [n_members] m[i].send, in rank order */
+    int *member;            /* [n_members] ranks of the group */
+    bool *is_here;          /* [n_members] */
+    weft_message *m;        /* [n_members] */
+    const void **send;      /* [n_members] m[i].send, in rank order */
+    double ready_s, done_s; /* when the last member had come, and when the results stood */
     int64_t n_blocks;
     atomic_llong next_block;
     atomic_llong n_blocks_left;
@@ -53,7 +55,9 @@ typedef struct weft_thread_rank {
     atomic_int n_sleeping;
     atomic_bool is_waiting; /* inside wait: silent because of others */
     atomic_ullong progress;
-    char last_call[3 * WEFT_THREAD_NAME_BYTES]; /* guarded by lock: "all_reduce 3 of wte over dp" */
+    /* The calls it began last, guarded by lock: "all_reduce 3 of wte over dp". Number k is at k % WEFT_THREAD_MAX_LAST. */
+    char last_calls[WEFT_THREAD_MAX_LAST][3 * WEFT_THREAD_NAME_BYTES];
+    uint64_t n_last;
 } weft_thread_rank;
 
 struct weft_thread_world {
@@ -96,9 +100,9 @@ void weft_i_thread_wake(weft_thread_world *w, int world_rank);
 
 /**
  * Waits until the call's state is above `seen`, the world failed, or the ranks it waits for were silent for the
- * deadline. @return WEFT_OK (look again) | TIMEOUT, the message names the missing ranks
+ * deadline. `c` is the caller's. @return WEFT_OK (look again) | TIMEOUT, the message names the missing ranks
  */
-weft_status weft_i_thread_sleep(weft_thread_call *call, int rank, int seen);
+weft_status weft_i_thread_sleep(weft_thread_call *call, const weft_comm *c, int seen);
 
 /** The last of its members has come: checks that the messages fit each other and cuts the work. @return WEFT_OK | MISMATCH */
 weft_status weft_i_thread_call_prepare(weft_thread_call *call);

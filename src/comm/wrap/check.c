@@ -5,7 +5,11 @@
  * smallest agree, all ranks agree. Otherwise, and all ranks see that, the records are gathered and the ranks that differ
  * from most are named. So a call that agrees costs one small message, and no rank ever starts a call that differs.
  *
- * Communication: 1 all_reduce of 20 I64 before each collective; on a mismatch 1 all_gather.
+ * Pairs cannot be compared so, since their two ends need not come at the same time; they are counted, and the counts are
+ * compared when a step ends.
+ *
+ * Communication: 1 all_reduce of 22 I64 before each collective; on a mismatch 1 all_gather; at the end of a step 1
+ * all_to_all of 1 I64 a pair and 1 all_gather of 3 I64 a rank.
  */
 #include "base/compiler.h"
 #include "base/ctx.h"
@@ -24,6 +28,7 @@ typedef enum check_field {
     FIELD_DTYPE,
     FIELD_N_ELEMS,
     FIELD_REDUCTION,
+    FIELD_ADDED,
     FIELD_ROOT,
     FIELD_SPLIT,
     FIELD_SIZE,
@@ -38,6 +43,7 @@ static const char *const field_names[FIELD_COUNT] = {
     "element types",
     "numbers of elements",
     "reductions",
+    "starts of the sum (from recv, or not)",
     "roots",
     "splits",
     "group sizes",
@@ -59,7 +65,15 @@ typedef struct check_comm {
     uint64_t n_collectives;
     check_record *records; /* [size] */
     int64_t *counts;       /* [size] of RECORD_ELEMS */
+    int64_t *sent;         /* [size] SENDs to each peer in this step */
+    int64_t *received;     /* [size] RECVs from each peer */
 } check_comm;
+
+/* Where the wrapper's own messages go. */
+static weft_comm *channel_of(const check_comm *check)
+{
+    return check->duplicate != NULL ? check->duplicate : check->wrapper.inner;
+}
 
 /* FNV-1a, without the top bit, so that it has a negative. */
 static int64_t hash_bytes(const void *x, size_t n)
@@ -95,6 +109,7 @@ static void fill_record(check_record *record, const check_comm *check, const wef
     x[FIELD_DTYPE] = has_data ? (int64_t)m->dtype : 0;
     x[FIELD_N_ELEMS] = has_data && m->op != WEFT_COMM_ALL_TO_ALL ? m->n_elems : 0;
     x[FIELD_REDUCTION] = weft_i_comm_is_reduction(m->op) ? (int64_t)m->reduction : 0;
+    x[FIELD_ADDED] = m->is_added ? 1 : 0;
     x[FIELD_ROOT] = weft_i_comm_has_root(m->op) ? m->peer : 0;
     x[FIELD_SPLIT] = has_parts ? hash_split(m, c->size) : 0;
     x[FIELD_SIZE] = c->size;
@@ -141,8 +156,7 @@ static weft_status name_the_odd(check_comm *check, const check_record *mine)
                             .counts = check->counts,
                             .is_host = true,
                             .tensor = "check"};
-    WEFT_TRY(
-        weft_comm_call(check->duplicate != NULL ? check->duplicate : check->wrapper.inner, &m));
+    WEFT_TRY(weft_comm_call(channel_of(check), &m));
     const check_record *const most = most_common(check->records, c->size);
     const char *what = "calls";
     char text[768] = "", one[192];
@@ -170,8 +184,10 @@ static weft_status start_check(weft_comm *c, const weft_message *m, weft_request
 {
     check_comm *const check = (check_comm *)(void *)c;
     WEFT_TRY(weft_i_comm_check(c, m));
-    if (weft_i_comm_is_pair(m->op))
+    if (weft_i_comm_is_pair(m->op)) {
+        (m->op == WEFT_COMM_SEND ? check->sent : check->received)[m->peer]++;
         return weft_i_wrapper_start(c, m, request);
+    }
     check_record mine;
     int64_t x[2 * FIELD_COUNT];
     fill_record(&mine, check, m);
@@ -188,8 +204,7 @@ static weft_status start_check(weft_comm *c, const weft_message *m, weft_request
                                   .n_elems = 2 * FIELD_COUNT,
                                   .is_host = true,
                                   .tensor = mine.tensor};
-    WEFT_TRY(weft_comm_call(check->duplicate != NULL ? check->duplicate : weft_i_wrapper_inner(c),
-                            &compare));
+    WEFT_TRY(weft_comm_call(channel_of(check), &compare));
     for (int f = 0; f < FIELD_COUNT; f++) {
         if (x[f] != -x[FIELD_COUNT + f])
             return name_the_odd(check, &mine);
@@ -201,6 +216,8 @@ static void destroy_check(weft_comm *c)
 {
     check_comm *const check = (check_comm *)(void *)c;
     weft_comm_destroy(check->duplicate);
+    weft_i_alloc_put(c->ctx->alloc, check->sent);
+    weft_i_alloc_put(c->ctx->alloc, check->received);
     weft_i_alloc_put(c->ctx->alloc, check->counts);
     weft_i_alloc_put(c->ctx->alloc, check->records);
     weft_i_wrapper_destroy(c);
@@ -214,7 +231,7 @@ static const weft_comm_ops check_ops = {.name = "check",
 
 weft_status weft_i_check_create(weft_comm **out, weft_comm *take_inner, weft_comm *take_duplicate)
 {
-    void *p = NULL, *records = NULL, *counts = NULL;
+    void *p = NULL;
     *out = NULL;
     weft_status st = weft_i_wrapper_new(&p, sizeof(check_comm), &check_ops, take_inner);
     if (st != WEFT_OK) {
@@ -224,11 +241,10 @@ weft_status weft_i_check_create(weft_comm **out, weft_comm *take_inner, weft_com
     check_comm *const check = p;
     weft_comm *const c = &check->wrapper.base;
     check->duplicate = take_duplicate;
-    st = weft_i_alloc_new(c->ctx->alloc, (size_t)c->size, sizeof(check_record), &records);
-    check->records = records;
-    if (st == WEFT_OK)
-        st = weft_i_alloc_new(c->ctx->alloc, (size_t)c->size, sizeof(int64_t), &counts);
-    check->counts = counts;
+    st = weft_i_alloc_array(c->ctx->alloc, c->size, sizeof(check_record), &check->records);
+    int64_t **const numbers[] = {&check->counts, &check->sent, &check->received};
+    for (size_t i = 0; i < WEFT_COUNT_OF(numbers) && st == WEFT_OK; i++)
+        st = weft_i_alloc_array(c->ctx->alloc, c->size, sizeof(int64_t), numbers[i]);
     if (st != WEFT_OK) {
         destroy_check(c);
         return st;
@@ -236,5 +252,51 @@ weft_status weft_i_check_create(weft_comm **out, weft_comm *take_inner, weft_com
     for (int r = 0; r < c->size; r++)
         check->counts[r] = RECORD_ELEMS;
     *out = c;
+    return WEFT_OK;
+}
+
+/* What a rank found: the lowest peer whose number of SENDs is not that of the RECVs here; peer -1: none. */
+typedef struct pair_report {
+    int64_t peer, n_sent, n_received;
+} pair_report;
+
+#define REPORT_ELEMS ((int64_t)(sizeof(pair_report) / sizeof(int64_t)))
+
+weft_status weft_i_check_end_step(weft_comm *c)
+{
+    check_comm *const check = (check_comm *)(void *)c;
+    int64_t *const expected = (int64_t *)(void *)check->records; /* has room for both */
+    const weft_message exchange = {.op = WEFT_COMM_ALL_TO_ALL,
+                                   .dtype = WEFT_DTYPE_I64,
+                                   .send = check->sent,
+                                   .recv = expected,
+                                   .n_elems = c->size,
+                                   .is_host = true,
+                                   .tensor = "messages sent"};
+    WEFT_TRY(weft_comm_call(channel_of(check), &exchange));
+    pair_report mine = {.peer = -1};
+    for (int r = c->size - 1; r >= 0; r--) {
+        if (expected[r] != check->received[r])
+            mine =
+                (pair_report){.peer = r, .n_sent = expected[r], .n_received = check->received[r]};
+        check->sent[r] = check->received[r] = 0;
+    }
+    pair_report *const reports = (pair_report *)(void *)check->records;
+    const weft_message gather = {.op = WEFT_COMM_ALL_GATHER,
+                                 .dtype = WEFT_DTYPE_I64,
+                                 .send = &mine,
+                                 .recv = reports,
+                                 .n_elems = c->size * REPORT_ELEMS,
+                                 .is_host = true,
+                                 .tensor = "messages received"};
+    WEFT_TRY(weft_comm_call(channel_of(check), &gather));
+    for (int r = 0; r < c->size; r++) {
+        if (reports[r].peer >= 0)
+            WEFT_FAIL(WEFT_STATUS_MISMATCH,
+                      "rank %lld sent %lld messages to rank %d over %s in this step, and rank %d "
+                      "received %lld",
+                      (long long)reports[r].peer, (long long)reports[r].n_sent, r, c->axis, r,
+                      (long long)reports[r].n_received);
+    }
     return WEFT_OK;
 }

@@ -6,6 +6,7 @@
  * sent to its sender, as it would on a wire.
  * Communication: none of its own.
  */
+#include "base/clock.h"
 #include "base/ctx.h"
 #include "comm/message.h"
 #include "comm/wrap/wrapper.h"
@@ -17,7 +18,8 @@
 typedef struct fault_comm {
     weft_wrapper wrapper;
     weft_fault fault;
-    uint64_t n_starts;
+    uint64_t n_starts;            /* of this wrapper alone */
+    uint64_t *n_calls;            /* what counts: the line above, or the caller's */
     weft_request *lost_send;      /* until it is waited for */
     weft_request *held[MAX_HELD]; /* the lost call and those after it, until one is waited for */
     int n_held;
@@ -59,7 +61,7 @@ static weft_status hold(fault_comm *f, const weft_message *m, weft_request *requ
 static weft_status start_fault(weft_comm *c, const weft_message *m, weft_request *request)
 {
     fault_comm *const f = (fault_comm *)(void *)c;
-    const uint64_t call = f->n_starts++;
+    const uint64_t call = (*f->n_calls)++;
     const weft_fault_kind kind = call == f->fault.at_call ? f->fault.kind : WEFT_FAULT_NONE;
     if (f->n_held > 0 || (kind == WEFT_FAULT_LOSE && m->op != WEFT_COMM_SEND))
         return hold(f, m, request);
@@ -72,6 +74,9 @@ static weft_status start_fault(weft_comm *c, const weft_message *m, weft_request
     if (kind != WEFT_FAULT_LOSE)
         return weft_i_wrapper_start(c, m, request);
     f->lost_send = request;
+    request->message = *m;
+    request->started_seconds = request->ready_seconds = request->ended_seconds =
+        weft_i_clock_seconds();
     return WEFT_OK;
 }
 
@@ -100,6 +105,7 @@ weft_status weft_i_fault_create(weft_comm **out, weft_comm *take_inner, const we
     WEFT_TRY(weft_i_wrapper_new(&p, sizeof(fault_comm), &fault_ops, take_inner));
     fault_comm *const f = p;
     f->fault = *fault;
+    f->n_calls = fault->n_calls != NULL ? fault->n_calls : &f->n_starts;
     *out = p;
     return WEFT_OK;
 }

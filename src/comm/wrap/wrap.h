@@ -70,11 +70,13 @@ typedef struct weft_fault {
 /** Lets one call of this rank go wrong, for tests. @collective none @return WEFT_OK | NOMEM */
 weft_status weft_i_fault_create(weft_comm **out, weft_comm *take_inner, const weft_fault *fault);
 
-/** Seconds in calls since the last reset. */
+/**
+ * Seconds in calls since the last reset. blocked: inside start and wait, whatever for: late ranks, messages, the work of a
+ * reduction. moving: of calls that move tensors, from when the last rank had come to the end, added up. exposed: the part of
+ * `moving` that this rank spent inside wait, so that 1 - exposed / moving was hidden.
+ */
 typedef struct weft_comm_seconds {
-    double blocked; /* inside start and wait, whatever for: late ranks, messages, the work of a reduction */
-    double moving;  /* of calls that move tensors, from when the last rank had come to the end, added up */
-    double exposed; /* the part of `moving` that this rank spent inside wait: 1 - exposed / moving was hidden */
+    double blocked, moving, exposed;
 } weft_comm_seconds;
 
 /**
@@ -122,7 +124,6 @@ typedef struct weft_pace_link {
  * @param link  outlives it
  * @return      WEFT_OK | NOMEM | what weft_i_ctx_alive returns
  */
-weft_status
-weft_i_pace_comm_create(weft_comm **out, weft_comm *take_inner, weft_pace_link *link);
+weft_status weft_i_pace_comm_create(weft_comm **out, weft_comm *take_inner, weft_pace_link *link);
 
 #endif
