@@ -9,6 +9,7 @@
 #include "nn/param_part.h"
 
 #include "backend/run_op.h"
+#include "base/ctx.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/str.h"
@@ -29,6 +30,15 @@ weft_part weft_i_part_whole(weft_model *m, int64_t i)
                             .grad = p->grad_first >= 0 ? as_row(p->grad) : weft_view_none(),
                             .state_first = -1};
     return part;
+}
+
+weft_status weft_i_part_list(weft_part **out, weft_model *m)
+{
+    const int64_t n = weft_model_param_count(m);
+    WEFT_TRY(weft_i_alloc_array(weft_model_ctx(m)->alloc, n, sizeof(**out), out));
+    for (int64_t i = 0; i < n; i++)
+        (*out)[i] = weft_i_part_whole(m, i);
+    return WEFT_OK;
 }
 
 weft_stretch_walk weft_i_stretch_begin(const weft_param *param, int64_t first, int64_t n)

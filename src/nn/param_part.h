@@ -20,6 +20,9 @@ typedef struct weft_part {
 /** All of parameter i where the model keeps it (value and grad as its views say), without optimizer state. */
 weft_part weft_i_part_whole(weft_model *m, int64_t i);
 
+/** That of every parameter, in the model's order; put back with weft_i_alloc_put. @return WEFT_OK | NOMEM */
+weft_status weft_i_part_list(weft_part **out, weft_model *m);
+
 /** A run of elements that lie one after another both here and in the full tensor. */
 typedef struct weft_stretch {
     int64_t local; /* first element, of the parameter's local ones */

@@ -386,6 +386,140 @@ static void test_nn_weights__pieces_are_taken_from_the_full_tensor(void **state)
     weft_i_st_close(file);
 }
 
+/* ---- a model filled by parts ---- */
+
+/* Parts of at most `step` elements of every parameter, in memory with poison around each; -> their number. */
+static int64_t cut_model(weft_model *m, int64_t step, weft_part *parts, char *memory)
+{
+    const size_t size = weft_dtype_bytes(weft_model_dtype(m));
+    int64_t n = 0;
+    char *at = memory + 64;
+
+    for (int64_t i = 0; i < weft_model_param_count(m); i++) {
+        weft_param *p = weft_model_param(m, i);
+        for (int64_t first = 0; first < p->rows * p->cols; first += step) {
+            const int64_t k = WEFT_MIN(step, p->rows * p->cols - first);
+            parts[n++] = (weft_part){.param = p,
+                                     .number = i,
+                                     .first = first,
+                                     .n = k,
+                                     .value = weft_view_make(at, weft_model_dtype(m), 1, k),
+                                     .grad = weft_view_none(),
+                                     .state_first = -1};
+            at += (size_t)k * size + 64;
+        }
+    }
+    return n;
+}
+
+#define MAX_PARTS 4096
+#define MEMORY_BYTES ((size_t)1 << 20)
+
+/* What source_fill puts into parts is what source_model has there, and nothing beside them is written. */
+static void check_fill(const char *path, const char *dtype, int64_t step)
+{
+    const weft_ctx_options o = {.backend = WEFT_BACKEND_REFERENCE, .n_threads = 1};
+    static weft_part parts[MAX_PARTS];
+    static char memory[MEMORY_BYTES];
+    weft_ctx *ctx = NULL;
+    weft_source source;
+    weft_model *whole = NULL;
+    weft_model *m = NULL;
+
+    expect_ok(weft_ctx_create(&ctx, &o));
+    expect_ok(weft_i_source_open(&source, ctx, path, dtype));
+    expect_ok(weft_i_source_model(&whole, &source, ctx, false, 9));
+    expect_ok(weft_model_from_config(&m, ctx, &source.hf.config, source.dtype));
+    expect_ok(weft_model_lay_out(m, true));
+    memset(memory, 0xA5, MEMORY_BYTES);
+    const int64_t n = cut_model(m, step, parts, memory);
+    expect_ok(weft_i_source_fill(&source, m, parts, n, 9));
+    const size_t size = weft_dtype_bytes(source.dtype);
+    for (int64_t i = 0; i < n; i++) {
+        const weft_param *p = weft_model_find_param(whole, parts[i].param->name);
+        const char *want = (const char *)p->value.data + (size_t)parts[i].first * size;
+        const char *got = parts[i].value.data;
+        assert_memory_equal(got, want, (size_t)parts[i].n * size);
+        for (int k = 0; k < 64; k++)
+            assert_true((unsigned char)got[k - 64] == 0xA5 &&
+                        (unsigned char)got[(size_t)parts[i].n * size + (size_t)k] == 0xA5);
+    }
+    if (n > 2) { /* some parts, in any order */
+        const weft_part two[2] = {parts[n - 1], parts[1]};
+        memset(memory, 0, MEMORY_BYTES);
+        expect_ok(weft_i_source_fill(&source, m, two, 2, 9));
+        for (int i = 0; i < 2; i++) {
+            const weft_param *p = weft_model_find_param(whole, two[i].param->name);
+            assert_memory_equal(two[i].value.data,
+                                (const char *)p->value.data + (size_t)two[i].first * size,
+                                (size_t)two[i].n * size);
+        }
+    }
+    parts[0].value.data = NULL;
+    if (source.weights != NULL)
+        expect_failure(weft_i_source_fill(&source, m, parts, 1, 9), WEFT_STATUS_INTERNAL,
+                       parts[0].param->name, "no memory", NULL);
+    expect_ok(weft_i_source_fill(&source, m, parts, 0, 9));
+    weft_model_destroy(m);
+    weft_model_destroy(whole);
+    weft_i_source_close(&source, ctx);
+    weft_ctx_destroy(ctx);
+}
+
+static void test_nn_weights__parts_are_filled_like_the_whole(void **state)
+{
+    char folder[512];
+    char config[640];
+    const tiny_folder a = {.config = tiny_llama, .dtype = mixed};
+    tiny_write(*state, "mixed", &a, folder);
+    for (int64_t step = 37; step < 20000; step *= 23) {
+        check_fill(folder, "fp32", step);
+        check_fill(folder, "bf16", step);
+    }
+    (void)snprintf(config, sizeof(config), "%s/config.json", folder);
+    check_fill(config, "fp32", 37);
+    check_fill(config, "bf16", 1000);
+}
+
+typedef struct signs {
+    int n, n_max;
+} signs;
+
+static weft_status sign_of_life(void *user)
+{
+    signs *s = user;
+    if (s->n++ < s->n_max)
+        return WEFT_OK;
+    WEFT_FAIL(WEFT_STATUS_REMOTE, "rank 1 failed");
+}
+
+/* Every block is a sign of life, and the world's failure ends a load. */
+static void test_nn_weights__loading_shows_life_and_ends_with_the_world(void **state)
+{
+    const weft_ctx_options o = {.backend = WEFT_BACKEND_REFERENCE, .n_threads = 1};
+    char folder[512];
+    weft_ctx *ctx = NULL;
+    weft_source source;
+    weft_model *m = NULL;
+    const tiny_folder a = {.config = tiny_llama};
+    signs s = {0, INT32_MAX};
+
+    tiny_write(*state, "m", &a, folder);
+    expect_ok(weft_ctx_create(&ctx, &o));
+    expect_ok(weft_i_source_open(&source, ctx, folder, ""));
+    expect_ok(weft_i_source_model(&m, &source, ctx, false, 0));
+    ctx->alive = sign_of_life;
+    ctx->alive_user = &s;
+    expect_ok(weft_i_weights_load(m, source.weights, &source.names));
+    assert_true(s.n >= weft_model_param_count(m));
+    s = (signs){0, 3};
+    expect_failure(weft_i_weights_load(m, source.weights, &source.names), WEFT_STATUS_REMOTE,
+                   "rank 1 failed", NULL);
+    weft_model_destroy(m);
+    weft_i_source_close(&source, ctx);
+    weft_ctx_destroy(ctx);
+}
+
 int main(void)
 {
 #define RUN(test)                                                                                  \
@@ -400,6 +534,8 @@ int main(void)
                                        RUN(a_folder_without_weights_is_refused),
                                        RUN(types_may_be_mixed),
                                        RUN(a_type_that_is_no_number_is_refused),
-                                       RUN(pieces_are_taken_from_the_full_tensor)};
+                                       RUN(pieces_are_taken_from_the_full_tensor),
+                                       RUN(parts_are_filled_like_the_whole),
+                                       RUN(loading_shows_life_and_ends_with_the_world)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,25 +95,36 @@ void weft_i_source_close(weft_source *s, weft_ctx *ctx)
     memset(s, 0, sizeof(*s));
 }
 
+weft_status weft_i_source_fill(
+    const weft_source *s, weft_model *m, const weft_part *parts, int64_t n, uint64_t seed)
+{
+    weft_ctx *ctx = weft_model_ctx(m);
+
+    if (weft_i_alloc_is_dry(ctx->alloc))
+        return WEFT_OK;
+    if (s->weights != NULL)
+        return weft_i_weights_load_parts(m, s->weights, &s->names, parts, n);
+    if (s->dir[0] != '\0') /* a folder's model never gets random weights */
+        WEFT_FAIL(WEFT_STATUS_INTERNAL, "the weights of %s are unmapped already", s->dir);
+    for (int64_t i = 0; i < n; i++)
+        WEFT_TRY(weft_i_part_init(ctx->backend, &parts[i], parts[i].value, seed));
+    return WEFT_OK;
+}
+
 weft_status weft_i_source_model(
     weft_model **out, const weft_source *s, weft_ctx *ctx, bool is_training, uint64_t seed)
 {
     weft_model *m = NULL;
+    weft_part *parts = NULL;
     weft_status st = WEFT_OK;
 
     *out = NULL;
     WEFT_TRY(weft_model_from_config(&m, ctx, &s->hf.config, s->dtype));
     WEFT_TRY_GOTO(st, weft_model_allocate(m, is_training), out);
-    if (weft_i_alloc_is_dry(ctx->alloc))
-        goto out;
-    if (s->weights != NULL)
-        st = weft_i_weights_load(m, s->weights, &s->names);
-    else if (s->dir[0] == '\0')
-        st = weft_model_init_weights(m, seed);
-    else /* a folder's model never gets random weights */
-        st = weft_i_error_set(WEFT_STATUS_INTERNAL, "the weights of %s are unmapped already",
-                              s->dir);
+    WEFT_TRY_GOTO(st, weft_i_part_list(&parts, m), out);
+    WEFT_TRY_GOTO(st, weft_i_source_fill(s, m, parts, weft_model_param_count(m), seed), out);
 out:
+    weft_i_alloc_put(ctx->alloc, parts);
     if (st == WEFT_OK)
         *out = m;
     else

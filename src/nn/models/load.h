@@ -31,6 +31,15 @@ void weft_i_source_warn_tokenizer(const weft_source *s, const weft_ctx *ctx);
 /** Unmaps the weights; what was loaded stays. */
 void weft_i_source_unmap(weft_source *s);
 
+/**
+ * Fills parts of a model built from this source: from its files, or fresh from `seed` when it has none (the same values
+ * whatever the parts). A dry context fills nothing.
+ *
+ * @return WEFT_OK | what weft_i_weights_load_parts returns | DEVICE | INTERNAL a folder whose weights are unmapped already
+ */
+weft_status weft_i_source_fill(
+    const weft_source *s, weft_model *m, const weft_part *parts, int64_t n, uint64_t seed);
+
 /** Builds, allocates and fills the model (fresh weights from `seed` when the source has none; a dry context fills nothing). */
 weft_status weft_i_source_model(
     weft_model **out, const weft_source *s, weft_ctx *ctx, bool is_training, uint64_t seed);

@@ -5,7 +5,7 @@
  * The order of axes is the file's (GPT-2's products are stored [in, out]); nothing is transposed on the way.
  *
  * Invariants
- *  1. Either every parameter is filled from the file or the call fails: no weight is left as it was.
+ *  1. Either every part is filled from the file or the call fails: no weight is left as it was.
  *  2. A staging buffer and the pages of a few megabytes of the file are resident beside the model, no second copy.
  *
  * What a type of file holds is left to formats/safetensors; which parameters there are, to the models.
@@ -231,13 +231,14 @@ static void warn_extra(weft_model *m, const weft_st *file, const weft_weight_nam
 /* ---- filling ---- */
 
 typedef struct fill {
-    weft_backend *backend;
+    weft_ctx *ctx;
     const weft_st *file;
     char *staging; /* STAGING_ELEMS of the model's type */
     weft_dtype dtype;
 } fill;
 
-/* n elements of t that lie one after another in the file and here; pages that were read go at once. */
+/* n elements of t that lie one after another in the file and here; pages that were read go at once. A block is a sign of
+   life for the other ranks. */
 static weft_status
 fill_line(const fill *f, char *dst, const weft_st_tensor *t, const char *src, int64_t n)
 {
@@ -254,40 +255,52 @@ fill_line(const fill *f, char *dst, const weft_st_tensor *t, const char *src, in
             WEFT_TRY(weft_i_convert(f->staging, f->dtype, from, t->dtype, k));
             from = f->staging;
         }
-        WEFT_TRY(f->backend->ops->copy_from_host(f->backend, dst + (size_t)i * dst_bytes, from,
-                                                 (size_t)k * dst_bytes));
+        weft_backend *b = f->ctx->backend;
+        WEFT_TRY(
+            b->ops->copy_from_host(b, dst + (size_t)i * dst_bytes, from, (size_t)k * dst_bytes));
+        WEFT_TRY(weft_i_ctx_alive(f->ctx));
         if (k == STAGING_ELEMS)
             weft_i_st_drop(f->file, &part);
     }
     return WEFT_OK;
 }
 
-static weft_status fill_piece(const fill *f,
-                              const weft_st_tensor *t,
-                              const weft_param *p,
-                              const weft_param_piece *piece)
+/* The part's elements from tensor t, a stretch at a time. */
+static weft_status fill_part(const fill *f, const weft_st_tensor *t, const weft_part *part)
 {
     const size_t dst_bytes = weft_dtype_bytes(f->dtype);
     const size_t src_bytes = weft_dtype_bytes(t->dtype);
-    const bool is_dense = piece->cols == p->full_cols && piece->cols == p->value.ld;
-    const int64_t n_lines = is_dense ? WEFT_MIN(piece->rows, 1) : piece->rows;
-    const int64_t n = is_dense ? piece->rows * piece->cols : piece->cols;
-    const char *src = (const char *)t->data +
-                      (size_t)(piece->full_row * p->full_cols + piece->full_col) * src_bytes;
-    char *dst = (char *)p->value.data + (size_t)(piece->row * p->value.ld + piece->col) * dst_bytes;
+    int64_t first = t->n_elems; /* elements of the tensor that were read: [first, end) */
+    int64_t end = 0;
+    weft_stretch s;
 
-    for (int64_t i = 0; i < n_lines; i++) {
-        WEFT_TRY(fill_line(f, dst, t, src, n));
-        src += (size_t)p->full_cols * src_bytes;
-        dst += (size_t)p->value.ld * dst_bytes;
+    if (part->value.data == NULL)
+        WEFT_FAIL(WEFT_STATUS_INTERNAL, "%s has no memory here to load it into", part->param->name);
+    weft_stretch_walk walk = weft_i_stretch_begin(part->param, part->first, part->n);
+    while (weft_i_stretch_next(&walk, &s)) {
+        const char *src = (const char *)t->data + (size_t)s.full * src_bytes;
+        char *dst = (char *)part->value.data + (size_t)(s.local - part->first) * dst_bytes;
+        WEFT_TRY(fill_line(f, dst, t, src, s.n));
+        first = WEFT_MIN(first, s.full);
+        end = WEFT_MAX(end, s.full + s.n);
+    }
+    if (first < end) {
+        weft_st_tensor range = *t;
+        range.data = (const char *)t->data + (size_t)first * src_bytes;
+        range.n_bytes = (size_t)(end - first) * src_bytes;
+        weft_i_st_drop(f->file, &range);
     }
     return WEFT_OK;
 }
 
-weft_status weft_i_weights_load(weft_model *m, const weft_st *file, const weft_weight_names *names)
+weft_status weft_i_weights_load_parts(weft_model *m,
+                                      const weft_st *file,
+                                      const weft_weight_names *names,
+                                      const weft_part *parts,
+                                      int64_t n)
 {
     weft_ctx *ctx = weft_model_ctx(m);
-    fill f = {.backend = ctx->backend, .file = file, .dtype = weft_model_dtype(m)};
+    fill f = {.ctx = ctx, .file = file, .dtype = weft_model_dtype(m)};
     void *staging = NULL;
     weft_status st = WEFT_OK;
 
@@ -295,16 +308,23 @@ weft_status weft_i_weights_load(weft_model *m, const weft_st *file, const weft_w
     WEFT_TRY(
         weft_i_alloc_new(ctx->alloc, (size_t)STAGING_ELEMS, weft_dtype_bytes(f.dtype), &staging));
     f.staging = staging;
-    warn_extra(m, file, names);
-    for (int64_t i = 0; i < weft_model_param_count(m); i++) {
-        const weft_param *p = weft_model_param(m, i);
-        const weft_st_tensor *t = find_tensor(file, names, p);
-        for (int k = 0; k < p->n_pieces; k++)
-            WEFT_TRY_GOTO(st, fill_piece(&f, t, p, &p->piece[k]), out);
-        weft_i_st_drop(file, t);
-    }
+    if (ctx->log != NULL && ctx->log_level <= WEFT_LOG_WARN)
+        warn_extra(m, file, names);
+    for (int64_t i = 0; i < n; i++)
+        WEFT_TRY_GOTO(st, fill_part(&f, find_tensor(file, names, parts[i].param), &parts[i]), out);
 out:
     weft_i_alloc_put(ctx->alloc, staging);
+    return st;
+}
+
+weft_status weft_i_weights_load(weft_model *m, const weft_st *file, const weft_weight_names *names)
+{
+    weft_part *parts = NULL;
+
+    WEFT_TRY(weft_i_part_list(&parts, m));
+    const weft_status st =
+        weft_i_weights_load_parts(m, file, names, parts, weft_model_param_count(m));
+    weft_i_alloc_put(weft_model_ctx(m)->alloc, parts);
     return st;
 }
 

@@ -9,7 +9,7 @@
 #define WEFT_NN_MODELS_WEIGHTS_H
 
 #include "formats/safetensors.h"
-#include "weft/model.h"
+#include "nn/param_part.h"
 
 /** Which spelling a file uses, so that what is written back has the names that were read. */
 typedef struct weft_weight_names {
@@ -42,12 +42,20 @@ weft_status
 weft_i_weights_check(weft_model *m, const weft_st *file, const weft_weight_names *names);
 
 /**
- * Fills every parameter (its local pieces) from the file, converting F32, BF16, F16 to the model's type. Every missing
- * tensor is listed in one message; a shape that differs names both shapes; unknown extra tensors are warned about once.
- * Pages of the map are dropped as tensors are done.
+ * Fills the memory of parts (their value) from the file, converting F32, BF16, F16 to the model's type; elements that no
+ * piece covers stay as they are. Whatever the parts, the whole model is checked: every missing tensor is listed in one
+ * message; a shape that differs names both shapes; unknown extra tensors are warned about once. Pages of the map are
+ * dropped as they are done.
  *
- * @return WEFT_OK | FORMAT | UNSUPPORTED a dtype that is no number weft reads
+ * @return WEFT_OK | FORMAT | UNSUPPORTED a dtype that is no number weft reads | NOMEM | REMOTE
  */
+weft_status weft_i_weights_load_parts(weft_model *m,
+                                      const weft_st *file,
+                                      const weft_weight_names *names,
+                                      const weft_part *parts,
+                                      int64_t n);
+
+/** The same for every parameter whole, where the model keeps it. */
 weft_status weft_i_weights_load(weft_model *m, const weft_st *file, const weft_weight_names *names);
 
 /** The type a folder's weights ask to be computed in: BF16 when all its matrices are BF16, else F32. */
