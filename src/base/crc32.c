@@ -7,7 +7,14 @@
  */
 #include "base/crc32.h"
 
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 #include <zlib.h>
+
+#define BLOCK_BYTES 131072
 
 _Static_assert(sizeof(z_off_t) == sizeof(int64_t), "a file's length needs 64 bits");
 
@@ -24,4 +31,34 @@ uint32_t weft_i_crc32_moved(uint32_t crc, uint64_t n_bytes_after)
 uint32_t weft_i_crc32_join(uint32_t a, uint32_t b, uint64_t n_bytes)
 {
     return (uint32_t)crc32_combine(a, b, (z_off_t)n_bytes);
+}
+
+static weft_status sum_open_file(int fd, const char *path, uint32_t *crc, uint64_t *n_bytes)
+{
+    unsigned char block[BLOCK_BYTES];
+    uLong sum = 0;
+    *n_bytes = 0;
+    for (;;) {
+        const ssize_t n = read(fd, block, sizeof(block));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return weft_i_file_fail("reading", path);
+        if (n == 0)
+            break;
+        sum = crc32_z(sum, block, (size_t)n);
+        *n_bytes += (uint64_t)n;
+    }
+    *crc = (uint32_t)sum;
+    return WEFT_OK;
+}
+
+weft_status weft_i_crc32_file(const char *path, uint32_t *crc, uint64_t *n_bytes)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return weft_i_file_fail("opening", path);
+    const weft_status st = sum_open_file(fd, path, crc, n_bytes);
+    (void)close(fd);
+    return st;
 }

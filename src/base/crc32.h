@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/error.h"
+
 /** Of n_bytes; of none: 0. */
 uint32_t weft_i_crc32(const void *bytes, size_t n_bytes);
 
@@ -18,5 +20,12 @@ uint32_t weft_i_crc32_moved(uint32_t crc, uint64_t n_bytes_after);
 
 /** Of a text of CRC `a` followed by n_bytes of CRC `b`. */
 uint32_t weft_i_crc32_join(uint32_t a, uint32_t b, uint64_t n_bytes);
+
+/**
+ * Of a whole file, read block by block and not through a map, so that a disk that cannot read is a status.
+ *
+ * @return WEFT_OK | IO
+ */
+weft_status weft_i_crc32_file(const char *path, uint32_t *crc, uint64_t *n_bytes);
 
 #endif

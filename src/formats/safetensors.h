@@ -1,5 +1,6 @@
 /**
- * safetensors files: reading by memory map, a folder's shards as one set, writing.
+ * safetensors files: reading by memory map, a folder's shards as one set, writing from front to back or by several ranks at
+ * once.
  *
  * Source: the format's specification (8-byte little-endian header length, JSON header, data) and the reference
  * reader 0.8.0 for what is accepted. Everything about a file is checked when it is opened: nothing read later can be
@@ -112,6 +113,49 @@ weft_status weft_i_st_append(weft_st_writer *w, const void *bytes, size_t n_byte
 /** Checks that every planned byte came, syncs, closes, frees. On failure too the writer is freed. */
 weft_status weft_i_st_finish(weft_st_writer *w);
 void weft_i_st_abandon(weft_st_writer *w); /* NULL is fine */
+
+/** What stands in one file. */
+typedef struct weft_st_content {
+    const weft_st_plan *plan; /* in the order of their data */
+    size_t n_plan;
+    const weft_st_meta *meta;
+    size_t n_meta;
+} weft_st_content;
+
+/** Bytes that were written and what they add to the checksum of a whole (base/crc32.h); sums of ranks add up. */
+typedef struct weft_st_sum {
+    uint64_t n_bytes;
+    uint32_t crc;
+} weft_st_sum;
+
+/** A file that several ranks fill at once, each the elements it has. */
+typedef struct weft_st_share weft_st_share;
+
+/**
+ * Makes the file: the header, and room for every tensor, so a full disk is found here. One rank; the others open after it.
+ *
+ * @param[out] head  length and checksum of the header
+ * @return      WEFT_OK | IO | NOMEM | ARG as weft_i_st_header
+ */
+weft_status weft_i_st_share_make(weft_st_sum *head,
+                                 weft_alloc *alloc,
+                                 const char *path,
+                                 const weft_st_content *content);
+
+/** @param sums  [n_plan] what this rank wrote of each tensor is added; outlives the share */
+weft_status weft_i_st_share_open(weft_st_share **out,
+                                 weft_alloc *alloc,
+                                 const char *path,
+                                 const weft_st_content *content,
+                                 weft_st_sum *sums);
+
+/** Elements [first, first + n) of a tensor of the plan, in the file's type. @return WEFT_OK | IO | ARG out of range */
+weft_status
+weft_i_st_share_write(weft_st_share *s, size_t tensor, int64_t first, int64_t n, const void *bytes);
+
+/** Syncs and frees, also on failure. */
+weft_status weft_i_st_share_close(weft_st_share *s);
+void weft_i_st_share_abandon(weft_st_share *s); /* NULL is fine */
 
 /** Writes BASE.safetensors.index.json: {"metadata": {"total_size": bytes}, "weight_map": {name: file}}. */
 typedef struct weft_st_place {

@@ -10,11 +10,14 @@
  *  2. Until the new one has its name, no older one is touched but one of the same step, which is only renamed; clean
  *     gives it its name back when the new one never came.
  *  3. `latest` moves after the rename and before anything is removed.
+ * Rank 0 alone makes, renames, links and removes. Communication, over the world: an agreement when the folder is there, one
+ * when it has its name, and those of writing its files in between; so a failure on any rank is everyone's.
  */
 #include "train/checkpoint.h"
 
 #include "base/ctx.h"
 #include "base/file.h"
+#include "train/agree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +35,22 @@ static int64_t step_of(const char *name, const char *prefix)
     if (strncmp(name, prefix, n) != 0 || name[n] < '0' || name[n] > '9')
         return -1;
     return weft_i_str_to_int64(name + n, &step) ? step : -1;
+}
+
+weft_checkpoint_kind weft_i_checkpoint_kind(const char *name, int64_t *step)
+{
+    static const char *const prefix[] = {
+        [WEFT_CHECKPOINT_FINAL] = FINAL,
+        [WEFT_CHECKPOINT_WRITTEN] = WRITTEN,
+        [WEFT_CHECKPOINT_REPLACED] = REPLACED,
+        [WEFT_CHECKPOINT_REMOVED] = REMOVED,
+    };
+    for (int k = WEFT_CHECKPOINT_FINAL; k <= WEFT_CHECKPOINT_REMOVED; k++) {
+        *step = step_of(name, prefix[k]);
+        if (*step >= 0)
+            return (weft_checkpoint_kind)k;
+    }
+    return WEFT_CHECKPOINT_OTHER;
 }
 
 static weft_status path_of(char *path, const char *out, const char *prefix, int64_t step)
@@ -152,24 +171,51 @@ out:
     return st;
 }
 
-weft_status weft_i_checkpoint_save(const weft_checkpoint *c)
+/* Rank 0: an empty folder to write into. */
+static weft_status begin(const char *written)
+{
+    WEFT_TRY(weft_i_dir_remove(written));
+    return weft_i_dir_make(written);
+}
+
+/* Rank 0, when all files are written and synced: name, link, and the old ones away. */
+static weft_status end(const weft_checkpoint *c, const char *written)
 {
     const int64_t step = c->state->step;
-    char written[WEFT_PATH_MAX], latest[WEFT_PATH_MAX], name[64];
-    weft_status st = WEFT_OK;
-    WEFT_TRY(path_of(written, c->out, WRITTEN, step));
+    char latest[WEFT_PATH_MAX], name[64];
     WEFT_TRY(weft_i_path_join(latest, c->out, "latest"));
     WEFT_TRY(weft_i_str_print(name, sizeof(name), "%s%lld", FINAL, (long long)step));
-    WEFT_TRY(weft_i_dir_remove(written));
-    WEFT_TRY(weft_i_dir_make(written));
-    WEFT_TRY_GOTO(st, weft_i_checkpoint_write(c, written), out);
-    WEFT_TRY_GOTO(st, weft_i_dir_sync(written), out);
-    WEFT_TRY_GOTO(st, put_in_place(c->out, step), out);
-out:
-    if (st != WEFT_OK) {
-        (void)weft_i_dir_remove(written);
-        return st;
-    }
+    WEFT_TRY(weft_i_dir_sync(written));
+    WEFT_TRY(put_in_place(c->out, step));
     WEFT_TRY(weft_i_link_replace(name, latest));
-    return c->keep == 0 ? WEFT_OK : remove_old(c->trainer->ctx->alloc, c->out, step, c->keep);
+    return c->keep == 0 ? WEFT_OK : remove_old(c->ctx->alloc, c->out, step, c->keep);
+}
+
+static weft_status save(const weft_checkpoint *c)
+{
+    const bool is_first = weft_i_train_is_first(c->mesh);
+    char written[WEFT_PATH_MAX];
+    weft_status st = path_of(written, c->out, WRITTEN, c->state->step);
+    if (st == WEFT_OK && is_first)
+        st = begin(written);
+    st = weft_i_train_agree(c->mesh, st);
+    if (st == WEFT_OK)
+        st = weft_i_checkpoint_write(c, written);
+    if (st == WEFT_OK)
+        st = weft_i_train_agree(c->mesh, is_first ? end(c, written) : WEFT_OK);
+    if (st != WEFT_OK && is_first)
+        (void)weft_i_dir_remove(written); /* gone already where it has its name */
+    return st;
+}
+
+weft_status weft_i_checkpoint_save(const weft_checkpoint *c)
+{
+    weft_checkpoint filled;
+    weft_parts parts;
+    if (c->trainer == NULL)
+        return save(c);
+    WEFT_TRY(weft_i_checkpoint_from_trainer(&filled, &parts, c));
+    const weft_status st = save(&filled);
+    weft_i_alloc_put(filled.ctx->alloc, parts.part);
+    return st;
 }

@@ -1,22 +1,25 @@
 /*
- * The optimizer's state back from a checkpoint's folder.
+ * The optimizer's state back from a checkpoint's folder, each rank the parts it holds.
  *
- * Every state the trainer keeps must be there, whole and in its shape; what is missing is named. Weights are loaded
- * before, from the model's files; here they are replaced where the checkpoint holds finer ones (master/NAME).
+ * Every state the run keeps must be there, whole and in its shape; what is missing is named. All ranks look at all names, so
+ * all fail alike; each reads the stretches of its own parts. Weights are loaded before, from the model's files; here they
+ * are replaced where the checkpoint holds finer ones (master/NAME).
+ *
+ * Communication: one agreement over the world, at the end.
  */
 #include "train/checkpoint.h"
 
 #include "base/ctx.h"
-#include "train/tensor_writer.h"
+#include "tensor/convert.h"
+#include "train/agree.h"
 
 #define STAGE_ELEMS ((int64_t)1 << 18)
 
 typedef struct reader {
-    weft_trainer *t;
-    const weft_source *source;
+    const weft_checkpoint *c;
     const char *dir;
     weft_st *file;
-    void *stage;
+    char *stage; /* STAGE_ELEMS of up to 4 bytes */
 } reader;
 
 /* The tensor of a state; NULL in *out when it is absent and may be. */
@@ -27,7 +30,7 @@ static weft_status find(const reader *r,
                         const weft_st_tensor **out)
 {
     char name[WEFT_PARAM_NAME_BYTES + 16], have[96], want[96];
-    weft_i_checkpoint_state_name(name, state, &r->source->names, p);
+    weft_i_checkpoint_state_name(name, state, &r->c->source->names, p);
     const weft_st_tensor *tensor = weft_i_st_find(r->file, name);
     *out = tensor;
     if (tensor == NULL && !is_needed)
@@ -47,43 +50,99 @@ static weft_status find(const reader *r,
     return WEFT_OK;
 }
 
-static weft_status
-fill(const reader *r, const weft_st_tensor *from, const weft_param *p, weft_view to)
+/* Weights of this type may be kept finer than in the model's files. */
+static bool may_have_master(const reader *r)
 {
-    WEFT_TRY(weft_i_tensor_fill(r->t->ctx->backend, from, p, to, r->stage, STAGE_ELEMS));
-    weft_i_st_drop(r->file, from);
+    return weft_model_dtype(r->c->model) == WEFT_DTYPE_F32;
+}
+
+static weft_status check_all(const reader *r)
+{
+    const weft_st_tensor *tensor = NULL;
+    for (int64_t i = 0; i < weft_model_param_count(r->c->model); i++) {
+        const weft_param *p = weft_model_param(r->c->model, i);
+        for (int k = 0; k < WEFT_STATE_COUNT; k++) {
+            if (weft_i_checkpoint_is_kept(r->c, (weft_state)k, p))
+                WEFT_TRY(find(r, (weft_state)k, p, true, &tensor));
+        }
+        if (may_have_master(r))
+            WEFT_TRY(find(r, WEFT_STATE_MASTER, p, false, &tensor));
+    }
     return WEFT_OK;
 }
 
-static weft_status read_param(const reader *r, weft_param *p)
+/* n elements from number `first` of the full tensor on, to `at` in the backend's memory. */
+static weft_status
+fill_block(const reader *r, const weft_st_tensor *from, int64_t first, int64_t n, weft_view at)
 {
-    const weft_optimizer *o = r->t->optimizer;
-    const weft_st_tensor *tensor = NULL;
-    for (int k = 0; k < WEFT_STATE_COUNT && !p->is_frozen; k++) {
-        const weft_state state = (weft_state)k;
-        const weft_view v = weft_i_optimizer_state(o, state, p->grad_first, p->rows * p->cols);
-        if (v.data == NULL)
-            continue;
-        WEFT_TRY(find(r, state, p, true, &tensor));
-        WEFT_TRY(fill(r, tensor, p, weft_view_make(v.data, v.dtype, p->rows, p->cols)));
-    }
-    if (p->value.dtype != WEFT_DTYPE_F32)
-        return WEFT_OK;
-    WEFT_TRY(find(r, WEFT_STATE_MASTER, p, false, &tensor));
-    return tensor != NULL ? fill(r, tensor, p, p->value) : WEFT_OK;
+    weft_backend *b = r->c->ctx->backend;
+    weft_st_tensor block = *from;
+    WEFT_TRY(weft_i_ctx_alive(r->c->ctx));
+    block.data = (const char *)from->data + (size_t)first * weft_dtype_bytes(from->dtype);
+    block.n_bytes = (size_t)n * weft_dtype_bytes(from->dtype);
+    WEFT_TRY(weft_i_convert(r->stage, at.dtype, block.data, from->dtype, n));
+    WEFT_TRY(b->ops->copy_from_host(b, at.data, r->stage, (size_t)n * weft_dtype_bytes(at.dtype)));
+    if (n == STAGE_ELEMS)
+        weft_i_st_drop(r->file, &block);
+    return WEFT_OK;
 }
 
-weft_status weft_i_checkpoint_read(weft_trainer *t, const weft_source *source, const char *dir)
+static weft_status
+fill(const reader *r, const weft_st_tensor *from, const weft_part *part, weft_view to)
 {
-    reader r = {.t = t, .source = source, .dir = dir};
-    weft_status st = WEFT_OK;
-    WEFT_TRY(weft_i_st_open_folder(&r.file, t->ctx->alloc, dir, "optimizer"));
-    WEFT_TRY_GOTO(st, weft_i_alloc_new(t->ctx->alloc, (size_t)STAGE_ELEMS, sizeof(float), &r.stage),
-                  out);
-    for (int64_t i = 0; i < weft_model_param_count(t->model); i++)
-        WEFT_TRY_GOTO(st, read_param(&r, weft_model_param(t->model, i)), out);
-out:
-    weft_i_alloc_put(t->ctx->alloc, r.stage);
+    weft_stretch s;
+    weft_stretch_walk walk = weft_i_stretch_begin(part->param, part->first, part->n);
+    while (weft_i_stretch_next(&walk, &s)) {
+        for (int64_t done = 0; done < s.n; done += STAGE_ELEMS) {
+            const int64_t n = WEFT_MIN(STAGE_ELEMS, s.n - done);
+            const weft_view at = weft_view_cols(to, s.local - part->first + done, n);
+            WEFT_TRY(fill_block(r, from, s.full + done, n, at));
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_states(const reader *r, const weft_part *part)
+{
+    const weft_st_tensor *tensor = NULL;
+    for (int k = 0; k < WEFT_STATE_COUNT; k++) {
+        const weft_state state = (weft_state)k;
+        if (!weft_i_checkpoint_is_kept(r->c, state, part->param))
+            continue;
+        WEFT_TRY(find(r, state, part->param, true, &tensor));
+        WEFT_TRY(fill(r, tensor, part,
+                      weft_i_optimizer_state(r->c->optimizer, state, part->state_first, part->n)));
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_value(const reader *r, const weft_part *part)
+{
+    const weft_st_tensor *tensor = NULL;
+    if (!may_have_master(r) || part->value.data == NULL)
+        return WEFT_OK;
+    WEFT_TRY(find(r, WEFT_STATE_MASTER, part->param, false, &tensor));
+    return tensor != NULL ? fill(r, tensor, part, part->value) : WEFT_OK;
+}
+
+static weft_status read_parts(reader *r)
+{
+    const weft_checkpoint *c = r->c;
+    WEFT_TRY(weft_i_st_open_folder(&r->file, c->ctx->alloc, r->dir, "optimizer"));
+    WEFT_TRY(weft_i_alloc_array(c->ctx->alloc, STAGE_ELEMS, sizeof(float), &r->stage));
+    WEFT_TRY(check_all(r));
+    for (int64_t i = 0; i < c->states->n; i++)
+        WEFT_TRY(read_states(r, &c->states->part[i]));
+    for (int64_t i = 0; i < c->values->n; i++)
+        WEFT_TRY(read_value(r, &c->values->part[i]));
+    return WEFT_OK;
+}
+
+weft_status weft_i_checkpoint_restore(const weft_checkpoint *c, const char *dir)
+{
+    reader r = {.c = c, .dir = dir};
+    const weft_status st = read_parts(&r);
+    weft_i_alloc_put(c->ctx->alloc, r.stage);
     weft_i_st_close(r.file);
-    return st;
+    return weft_i_train_agree(c->mesh, st);
 }

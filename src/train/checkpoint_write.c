@@ -1,5 +1,8 @@
 /*
- * The files of a checkpoint.
+ * The files of a checkpoint, written by all ranks at once.
+ *
+ * Communication, over the world: an agreement before each of the two tensor writers (train/tensor_writer.h) and one after
+ * rank 0 wrote the small files.
  *
  * Weights go out under the names that were read, in the type that was asked for: from the fp32 master weights when that
  * type is finer than the model's. Where it is coarser, the optimizer's file keeps the fp32 weights (master/NAME), so that
@@ -9,6 +12,7 @@
 
 #include "base/ctx.h"
 #include "base/file.h"
+#include "train/agree.h"
 #include "train/tensor_writer.h"
 
 #include <string.h>
@@ -37,92 +41,185 @@ void weft_i_checkpoint_state_name(char *out,
                            name);
 }
 
-/* A parameter's own part of a state, in the parameter's shape. */
-static weft_view state_of(const weft_optimizer *o, weft_state state, const weft_param *p)
+bool weft_i_checkpoint_is_kept(const weft_checkpoint *c, weft_state state, const weft_param *p)
 {
-    weft_view v = weft_view_none();
-    if (!p->is_frozen)
-        v = weft_i_optimizer_state(o, state, p->grad_first, p->rows * p->cols);
-    return v.data == NULL ? v : weft_view_make(v.data, v.dtype, p->rows, p->cols);
-}
-
-static weft_dtype save_dtype(const weft_checkpoint *c)
-{
-    return weft_i_train_settings_save_dtype(&c->trainer->settings, c->source->dtype);
-}
-
-static weft_status write_weights(const weft_checkpoint *c, const char *dir, weft_tensor_item *items)
-{
-    weft_model *m = c->trainer->model;
-    const weft_dtype dtype = save_dtype(c);
-    const int64_t n = weft_model_param_count(m);
-    for (int64_t i = 0; i < n; i++) {
-        const weft_param *p = weft_model_param(m, i);
-        const weft_view master = state_of(c->trainer->optimizer, WEFT_STATE_MASTER, p);
-        const bool is_finer = dtype == WEFT_DTYPE_F32 && master.data != NULL;
-        weft_i_weights_file_name(&c->source->names, p, items[i].name);
-        items[i].dtype = dtype;
-        items[i].param = p;
-        items[i].local = is_finer ? master : p->value;
+    const weft_optimizer_options *o = &c->optimizer->options;
+    if (p->is_frozen)
+        return false;
+    switch (state) {
+    case WEFT_STATE_MASTER:
+        return weft_model_dtype(c->model) != WEFT_DTYPE_F32;
+    case WEFT_STATE_EXP_AVG:
+    case WEFT_STATE_EXP_AVG_SQ:
+        return o->kind == WEFT_OPTIMIZER_ADAMW;
+    case WEFT_STATE_MOMENTUM:
+        return o->kind == WEFT_OPTIMIZER_SGD && o->momentum > 0.0;
+    case WEFT_STATE_COUNT:
+        break;
     }
-    return weft_i_tensors_write(c->trainer->ctx->backend, dir, "model", items, (size_t)n,
-                                c->shard_bytes);
+    return false;
 }
 
-/* The view that a state is written from; not given where there is nothing to write. */
-static weft_view source_of(const weft_checkpoint *c, weft_state state, const weft_param *p)
+/* Tensors of one set of files, and which of them a parameter's weights or states are. */
+typedef struct tensor_list {
+    weft_tensor_item *items;
+    size_t n;
+    int64_t *number; /* [parameters * WEFT_STATE_COUNT]; -1: not written */
+} tensor_list;
+
+/* Where a part of a tensor comes from; not given: the tensor is not written. */
+typedef weft_view source_fn(const weft_checkpoint *c, weft_state state, const weft_part *part);
+
+/* Whether the weights' files take the fp32 weights of the optimizer. */
+static bool is_finer(const weft_checkpoint *c, const weft_param *p)
 {
-    const weft_view kept = state_of(c->trainer->optimizer, state, p);
-    if (kept.data == NULL && state == WEFT_STATE_MASTER && p->value.dtype == WEFT_DTYPE_F32 &&
-        save_dtype(c) != WEFT_DTYPE_F32)
-        return p->value;
-    return kept;
+    return c->save_dtype == WEFT_DTYPE_F32 && weft_i_checkpoint_is_kept(c, WEFT_STATE_MASTER, p);
 }
 
-static weft_status write_state(const weft_checkpoint *c, const char *dir, weft_tensor_item *items)
+static weft_view weights_of(const weft_checkpoint *c, weft_state state, const weft_part *part)
 {
-    weft_model *m = c->trainer->model;
-    size_t n = 0;
-    for (int64_t i = 0; i < weft_model_param_count(m); i++) {
-        const weft_param *p = weft_model_param(m, i);
+    (void)state;
+    if (is_finer(c, part->param))
+        return weft_i_optimizer_state(c->optimizer, WEFT_STATE_MASTER, part->state_first, part->n);
+    return part->value;
+}
+
+/* The fp32 weights of a model whose files keep less of them. */
+static bool is_master_of_values(const weft_checkpoint *c, weft_state state)
+{
+    return state == WEFT_STATE_MASTER && weft_model_dtype(c->model) == WEFT_DTYPE_F32 &&
+           c->save_dtype != WEFT_DTYPE_F32;
+}
+
+static weft_view state_of(const weft_checkpoint *c, weft_state state, const weft_part *part)
+{
+    if (is_master_of_values(c, state))
+        return part->value;
+    return weft_i_optimizer_state(c->optimizer, state, part->state_first, part->n);
+}
+
+static weft_status list_weights(const weft_checkpoint *c, tensor_list *list)
+{
+    char name[WEFT_PARAM_NAME_BYTES];
+    for (int64_t i = 0; i < weft_model_param_count(c->model); i++) {
+        const weft_param *p = weft_model_param(c->model, i);
+        weft_i_weights_file_name(&c->source->names, p, name);
+        list->number[i * WEFT_STATE_COUNT] = (int64_t)list->n;
+        WEFT_TRY(weft_i_tensor_item_set(&list->items[list->n++], name, c->save_dtype, p));
+    }
+    return WEFT_OK;
+}
+
+static weft_status list_states(const weft_checkpoint *c, tensor_list *list)
+{
+    char name[WEFT_TENSOR_NAME_BYTES];
+    for (int64_t i = 0; i < weft_model_param_count(c->model); i++) {
+        const weft_param *p = weft_model_param(c->model, i);
         for (int k = 0; k < WEFT_STATE_COUNT; k++) {
-            const weft_view v = source_of(c, (weft_state)k, p);
-            if (v.data == NULL)
+            const weft_state state = (weft_state)k;
+            if (!weft_i_checkpoint_is_kept(c, state, p) && !is_master_of_values(c, state))
                 continue;
-            weft_i_checkpoint_state_name(items[n].name, (weft_state)k, &c->source->names, p);
-            items[n].dtype = WEFT_DTYPE_F32;
-            items[n].param = p;
-            items[n].local = v;
-            n++;
+            weft_i_checkpoint_state_name(name, state, &c->source->names, p);
+            list->number[i * WEFT_STATE_COUNT + k] = (int64_t)list->n;
+            WEFT_TRY(weft_i_tensor_item_set(&list->items[list->n++], name, WEFT_DTYPE_F32, p));
         }
     }
-    return weft_i_tensors_write(c->trainer->ctx->backend, dir, "optimizer", items, n,
-                                c->shard_bytes);
+    return WEFT_OK;
 }
 
-static weft_status write_texts(const weft_checkpoint *c, const char *dir)
+static weft_status write_part(const weft_checkpoint *c,
+                              weft_tensor_writer *w,
+                              const tensor_list *list,
+                              const weft_part *part,
+                              source_fn *source)
 {
-    weft_alloc *alloc = c->trainer->ctx->alloc;
+    for (int k = 0; k < WEFT_STATE_COUNT; k++) {
+        const int64_t item = list->number[part->number * WEFT_STATE_COUNT + k];
+        if (item < 0)
+            continue;
+        const weft_view from = source(c, (weft_state)k, part);
+        if (from.data == NULL)
+            WEFT_FAIL(WEFT_STATUS_INTERNAL, "%s is to be written and is not here",
+                      list->items[item].name);
+        WEFT_TRY(weft_i_tensor_writer_part(w, (size_t)item, part, from));
+    }
+    return WEFT_OK;
+}
+
+/* The tensors of `list` under DIR/BASE. */
+static weft_status write_tensors(const weft_checkpoint *c,
+                                 const weft_tensor_writer_options *files,
+                                 const tensor_list *list,
+                                 source_fn *source)
+{
+    weft_tensor_writer *w = NULL;
+    weft_tensor_writer_options o = *files;
+    weft_status st = WEFT_OK;
+    o.items = list->items;
+    o.n_items = list->n;
+    WEFT_TRY(weft_i_tensor_writer_create(&w, &o));
+    for (int64_t i = 0; i < c->owned->n && st == WEFT_OK; i++)
+        st = write_part(c, w, list, &c->owned->part[i], source);
+    return weft_i_tensor_writer_finish(w, st);
+}
+
+typedef weft_status list_fn(const weft_checkpoint *c, tensor_list *list);
+
+/* Room for a list, and the list. */
+static weft_status make_list(const weft_checkpoint *c, list_fn *fill, tensor_list *list)
+{
+    const int64_t n = weft_model_param_count(c->model) * WEFT_STATE_COUNT;
+    *list = (tensor_list){.n = 0};
+    WEFT_TRY(weft_i_alloc_array(c->ctx->alloc, n, sizeof(*list->items), &list->items));
+    WEFT_TRY(weft_i_alloc_array(c->ctx->alloc, n, sizeof(*list->number), &list->number));
+    for (int64_t i = 0; i < n; i++)
+        list->number[i] = -1;
+    return fill(c, list);
+}
+
+static weft_status write_set(const weft_checkpoint *c,
+                             const weft_tensor_writer_options *files,
+                             list_fn *fill,
+                             source_fn *source)
+{
+    tensor_list list;
+    weft_status st = weft_i_train_agree(c->mesh, make_list(c, fill, &list));
+    if (st == WEFT_OK)
+        st = write_tensors(c, files, &list, source);
+    weft_i_alloc_put(c->ctx->alloc, list.number);
+    weft_i_alloc_put(c->ctx->alloc, list.items);
+    return st;
+}
+
+/* ---- the small files, by rank 0 ---- */
+
+static weft_status
+write_text(const char *dir, const char *name, const weft_str *text, weft_checksums *sums)
+{
     char path[WEFT_PATH_MAX];
+    WEFT_TRY(weft_i_path_join(path, dir, name));
+    WEFT_TRY(weft_i_file_write(path, text->text, text->n_bytes));
+    return weft_i_checksums_add_file(sums, dir, name);
+}
+
+static weft_status write_texts(const weft_checkpoint *c, const char *dir, weft_checksums *sums)
+{
+    weft_alloc *alloc = c->ctx->alloc;
     weft_str text;
-    weft_status st = weft_i_hf_config_write(&c->source->hf, alloc, save_dtype(c), &text);
+    weft_status st = weft_i_hf_config_write(&c->source->hf, alloc, c->save_dtype, &text);
     if (st == WEFT_OK)
-        st = weft_i_path_join(path, dir, "config.json");
-    if (st == WEFT_OK)
-        st = weft_i_file_write(path, text.text, text.n_bytes);
+        st = write_text(dir, "config.json", &text, sums);
     weft_i_str_fini(&text);
     WEFT_TRY(st);
     weft_i_str_init(&text, alloc);
     st = weft_i_trainer_state_print(c->state, &text);
     if (st == WEFT_OK)
-        st = weft_i_path_join(path, dir, WEFT_TRAINER_STATE_FILE);
-    if (st == WEFT_OK)
-        st = weft_i_file_write(path, text.text, text.n_bytes);
+        st = write_text(dir, WEFT_TRAINER_STATE_FILE, &text, sums);
     weft_i_str_fini(&text);
     return st;
 }
 
-static weft_status copy_files(const weft_checkpoint *c, const char *dir)
+static weft_status copy_files(const weft_checkpoint *c, const char *dir, weft_checksums *sums)
 {
     char from[WEFT_PATH_MAX], to[WEFT_PATH_MAX];
     if (c->source->dir[0] == '\0')
@@ -130,25 +227,40 @@ static weft_status copy_files(const weft_checkpoint *c, const char *dir)
     for (size_t i = 0; i < WEFT_COUNT_OF(COPIED); i++) {
         WEFT_TRY(weft_i_path_join(from, c->source->dir, COPIED[i]));
         WEFT_TRY(weft_i_path_join(to, dir, COPIED[i]));
-        if (weft_i_file_exists(from))
-            WEFT_TRY(weft_i_file_copy(from, to));
+        if (!weft_i_file_exists(from))
+            continue;
+        WEFT_TRY(weft_i_file_copy(from, to));
+        WEFT_TRY(weft_i_checksums_add_file(sums, dir, COPIED[i]));
     }
     return WEFT_OK;
 }
 
+static weft_status write_small(const weft_checkpoint *c, const char *dir, weft_checksums *sums)
+{
+    WEFT_TRY(write_texts(c, dir, sums));
+    WEFT_TRY(copy_files(c, dir, sums));
+    return weft_i_checksums_write(sums, dir);
+}
+
 weft_status weft_i_checkpoint_write(const weft_checkpoint *c, const char *dir)
 {
-    weft_alloc *alloc = c->trainer->ctx->alloc;
-    const size_t n_params = (size_t)weft_model_param_count(c->trainer->model);
-    void *items = NULL;
+    weft_checksums sums;
     weft_status st = WEFT_OK;
-    WEFT_TRY(
-        weft_i_alloc_new(alloc, n_params * WEFT_STATE_COUNT, sizeof(weft_tensor_item), &items));
-    WEFT_TRY_GOTO(st, write_weights(c, dir, items), out);
-    WEFT_TRY_GOTO(st, write_state(c, dir, items), out);
-    WEFT_TRY_GOTO(st, write_texts(c, dir), out);
-    WEFT_TRY_GOTO(st, copy_files(c, dir), out);
+    weft_tensor_writer_options files = {
+        .ctx = c->ctx,
+        .mesh = c->mesh,
+        .dir = dir,
+        .base = "model",
+        .shard_bytes = c->shard_bytes,
+        .sums = &sums,
+    };
+    weft_i_checksums_init(&sums, c->ctx->alloc);
+    WEFT_TRY_GOTO(st, write_set(c, &files, list_weights, weights_of), out);
+    files.base = "optimizer";
+    WEFT_TRY_GOTO(st, write_set(c, &files, list_states, state_of), out);
+    st = weft_i_train_is_first(c->mesh) ? write_small(c, dir, &sums) : WEFT_OK;
+    st = weft_i_train_agree(c->mesh, st);
 out:
-    weft_i_alloc_put(alloc, items);
+    weft_i_checksums_fini(&sums);
     return st;
 }
