@@ -7,6 +7,8 @@
 #ifndef WEFT_STATUS_H
 #define WEFT_STATUS_H
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -41,6 +43,14 @@ typedef enum weft_status {
  * @return      borrowed, valid until this thread's next failing call
  */
 WEFT_API const char *weft_last_error(void);
+
+/**
+ * Whether this thread's last failure came once the steps of a run had begun (training steps, batches of an evaluation,
+ * tokens): the input was fine, the run failed, whatever the status. The program then exits with 5.
+ *
+ * @collective  none
+ */
+WEFT_API bool weft_last_error_is_of_run(void);
 
 /**
  * Name of a status, e.g. "FORMAT".

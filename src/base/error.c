@@ -14,6 +14,7 @@
 #define MESSAGE_BYTES 1024
 
 static _Thread_local char message[MESSAGE_BYTES];
+static _Thread_local bool is_of_run;
 
 static void keep_one_line(char *text)
 {
@@ -35,6 +36,7 @@ weft_status weft_i_error_set(weft_status code, const char *fmt, ...)
         text[0] = '\0';
     keep_one_line(text);
     memcpy(message, text, strlen(text) + 1);
+    is_of_run = false;
     return code;
 }
 
@@ -64,6 +66,16 @@ void weft_i_assert_failed(const char *expr, const char *file, int line)
 {
     (void)fprintf(stderr, "weft: bug: %s:%d: \"%s\" does not hold\n", file, line, expr);
     abort();
+}
+
+void weft_i_error_mark_run(void)
+{
+    is_of_run = true;
+}
+
+bool weft_last_error_is_of_run(void)
+{
+    return is_of_run;
 }
 
 const char *weft_last_error(void)

@@ -11,6 +11,9 @@ weft_status weft_i_error_set(weft_status code, const char *fmt, ...) WEFT_PRINTF
 /** Puts "PREFIX: " before this thread's message, for the rare caller that knows a name the callee did not. */
 weft_status weft_i_error_prefix(weft_status code, const char *fmt, ...) WEFT_PRINTF(2, 3);
 
+/** Marks this thread's message as a run's, once steps had begun; the next weft_i_error_set takes the mark away. */
+void weft_i_error_mark_run(void);
+
 /** A broken promise of our own: reports file and line to stderr and aborts. Only in builds with WEFT_ASSERTS. */
 WEFT_NORETURN void weft_i_assert_failed(const char *expr, const char *file, int line);
 

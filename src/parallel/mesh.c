@@ -14,8 +14,8 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "comm/dry/dry_comm.h"
 #include "comm/thread/thread.h"
-#include "comm/wrap/wrap.h"
 
 #include <string.h>
 
@@ -130,37 +130,54 @@ static void find_members(int *members, const weft_mesh *m, weft_axis axis)
     }
 }
 
+/* members: NULL for a dry run. */
 static weft_status
 create_transport(weft_comm **out, const weft_mesh *m, weft_axis axis, const int *members)
 {
     const char *const name = weft_i_axis_name(axis);
     if (m->size[axis] == 1)
         return weft_comm_self_create(out, m->ctx, name);
+    if (members == NULL)
+        return weft_i_dry_comm_create(out, m->ctx, m->coord[axis], m->size[axis], name);
     return weft_i_thread_comm_create(out, m->world, m->ctx, m->world_rank, members, m->size[axis],
                                      name);
 }
 
-/* *take_inner and what is stacked on it are the mesh's from the start, so that a failure frees them. */
-static weft_status create_comm(weft_mesh *m, weft_axis axis, const int *members)
+/* What stands between the transport and the counter. A failure leaves in *c what there is, or NULL. */
+static weft_status stack_hidden(weft_mesh *m, weft_axis axis, const int *members)
 {
     weft_comm **const c = &m->comm[axis];
     weft_fault fault;
     bool is_global = false;
     WEFT_TRY(read_fault(&fault, m->world_rank));
     WEFT_TRY(read_check(&is_global));
-    WEFT_TRY(create_transport(c, m, axis, members));
     if (fault.kind != WEFT_FAULT_NONE) {
         fault.n_calls = &m->n_calls;
         WEFT_TRY(weft_i_fault_create(c, *c, &fault));
     }
-    if (is_global && m->size[axis] > 1) {
+    if (m->size[axis] == 1)
+        return WEFT_OK;
+    if (m->link.latency_s > 0 || m->link.bytes_per_s > 0)
+        WEFT_TRY(weft_i_pace_comm_create(c, *c, &m->link));
+    if (is_global) {
         weft_comm *duplicate = NULL;
         WEFT_TRY(create_transport(&duplicate, m, axis, members));
         WEFT_TRY(weft_i_check_create(c, *c, duplicate));
+        m->checked[axis] = *c;
     }
+    return WEFT_OK;
+}
+
+/* What is made so far is the mesh's, so that a failure frees it. members: NULL for a dry run. */
+static weft_status create_comm(weft_mesh *m, weft_axis axis, const int *members)
+{
+    weft_comm **const c = &m->comm[axis];
+    WEFT_TRY(create_transport(c, m, axis, members));
+    if (members != NULL)
+        WEFT_TRY(stack_hidden(m, axis, members));
     WEFT_TRY(weft_i_count_create(c, *c));
     m->counter[axis] = *c;
-    return WEFT_OK;
+    return weft_i_trace_comm_create(c, *c, m->trace);
 }
 
 static weft_status new_mesh(weft_mesh **out, weft_ctx *ctx, const weft_layout *l, int world_rank)
@@ -175,6 +192,10 @@ static weft_status new_mesh(weft_mesh **out, weft_ctx *ctx, const weft_layout *l
     weft_i_mesh_place(l, world_rank, m->coord);
     for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++)
         m->size[a] = size_of(l, a);
+    if (l->pace != NULL) {
+        m->link.latency_s = l->pace->latency_s;
+        m->link.bytes_per_s = l->pace->bytes_per_s;
+    }
     *out = m;
     return WEFT_OK;
 }
@@ -217,17 +238,8 @@ weft_status weft_i_mesh_create_dry(weft_mesh **out, weft_ctx *dry, const weft_me
     weft_status st = WEFT_OK;
     *out = NULL;
     WEFT_TRY(new_mesh(&m, dry, &like->layout, like->world_rank));
-    for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++) {
-        if (m->size[a] > 1)
-            WEFT_TRY_GOTO(st,
-                          weft_i_error_set(WEFT_STATUS_INTERNAL,
-                                           "the dry communicator of %d ranks is missing",
-                                           m->size[a]),
-                          out);
-        WEFT_TRY_GOTO(st, weft_comm_self_create(&m->comm[a], dry, weft_i_axis_name(a)), out);
-        WEFT_TRY_GOTO(st, weft_i_count_create(&m->comm[a], m->comm[a]), out);
-        m->counter[a] = m->comm[a];
-    }
+    for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++)
+        WEFT_TRY_GOTO(st, create_comm(m, a, NULL), out);
 out:
     if (st == WEFT_OK)
         *out = m;
@@ -258,14 +270,37 @@ void weft_i_mesh_traffic(const weft_mesh *m, weft_axis axis, weft_traffic *out)
 
 void weft_i_mesh_traffic_reset(weft_mesh *m)
 {
-    for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++)
+    for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++) {
         weft_i_count_reset(m->counter[a]);
+        weft_i_trace_comm_reset(m->comm[a]);
+    }
+}
+
+weft_comm_seconds weft_i_mesh_seconds(const weft_mesh *m, weft_axis axis)
+{
+    return weft_i_trace_comm_seconds(m->comm[axis]);
 }
 
 double weft_i_mesh_wait_seconds(const weft_mesh *m)
 {
     double sum = 0;
     for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++)
-        sum += weft_i_count_wait_seconds(m->counter[a]);
+        sum += weft_i_trace_comm_seconds(m->comm[a]).blocked;
     return sum;
+}
+
+/* ---- steps ---- */
+
+void weft_i_mesh_begin(weft_mesh *m)
+{
+    m->has_begun = true;
+}
+
+weft_status weft_i_mesh_end_step(weft_mesh *m)
+{
+    for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++) {
+        if (m->checked[a] != NULL)
+            WEFT_TRY(weft_i_check_end_step(m->checked[a]));
+    }
+    return WEFT_OK;
 }

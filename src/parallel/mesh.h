@@ -6,6 +6,7 @@
 #define WEFT_PARALLEL_MESH_H
 
 #include "base/trace.h"
+#include "comm/wrap/wrap.h"
 #include "parallel/layout.h"
 #include "weft/ext/comm.h"
 
@@ -29,11 +30,15 @@ typedef struct weft_mesh {
     int world_rank, world_size;
     int coord[WEFT_AXIS_COUNT]; /* place on each axis; WORLD: world_rank */
     int size[WEFT_AXIS_COUNT];
-    weft_comm *comm[WEFT_AXIS_COUNT];    /* never NULL; `self` where the size is 1 */
-    weft_comm *counter[WEFT_AXIS_COUNT]; /* the count wrapper inside comm[axis] */
-    uint64_t n_calls;                    /* started on any of them: what WEFT_FAULT counts */
-    weft_trace *trace;                   /* NULL: nobody traces */
-    struct weft_thread_world *world;     /* of threads; NULL: one rank, or a dry run */
+    weft_comm *comm[WEFT_AXIS_COUNT]; /* never NULL; `self` where the size is 1 */
+    weft_trace *trace;                /* NULL: nobody traces */
+    struct weft_thread_world *world;  /* of threads; NULL: one rank, or a dry run */
+    bool has_begun;                   /* weft_i_mesh_begin */
+    /* inside comm[axis] */
+    weft_comm *counter[WEFT_AXIS_COUNT];
+    weft_comm *checked[WEFT_AXIS_COUNT]; /* NULL: calls are not compared */
+    weft_pace_link link;                 /* of this rank, when paced */
+    uint64_t n_calls;                    /* started on all of them: what WEFT_FAULT counts */
 } weft_mesh;
 
 /**
@@ -61,8 +66,22 @@ void weft_i_mesh_destroy(weft_mesh *m);
 void weft_i_mesh_traffic(const weft_mesh *m, weft_axis axis, weft_traffic *out);
 void weft_i_mesh_traffic_reset(weft_mesh *m);
 
-/** Seconds this rank spent waiting in communication calls since the last reset: what was not hidden. */
+/** Time in calls over an axis since the last reset: blocked, moving, exposed (comm/wrap/wrap.h). */
+weft_comm_seconds weft_i_mesh_seconds(const weft_mesh *m, weft_axis axis);
+
+/** Seconds this rank was blocked in calls over all axes since the last reset, waiting for late ranks included. */
 double weft_i_mesh_wait_seconds(const weft_mesh *m);
+
+/** Steps begin: what fails from now on is a failure of the run (weft_last_error_is_of_run), exit code 5. */
+void weft_i_mesh_begin(weft_mesh *m);
+
+/**
+ * A step ends: with WEFT_COMM_CHECK=global every message that was sent over an axis was received.
+ *
+ * @collective  each axis longer than 1, when calls are compared: weft_i_check_end_step
+ * @return      WEFT_OK | MISMATCH
+ */
+weft_status weft_i_mesh_end_step(weft_mesh *m);
 
 /** Where a rank of the layout stands on each axis. coord: [WEFT_AXIS_COUNT]. */
 void weft_i_mesh_place(const weft_layout *layout, int world_rank, int *coord);

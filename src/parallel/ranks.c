@@ -34,6 +34,15 @@
 #define MESSAGE_BYTES 1024
 #define CACHE_LINE_BYTES 128
 
+/* What a rank is given to run. */
+typedef struct rank_task {
+    weft_layout layout;
+    weft_ctx_options options; /* log is the caller's */
+    weft_thread_world *world; /* NULL: one rank */
+    weft_rank_fn *fn;
+    void *user;
+} rank_task;
+
 typedef struct rank_slot {
     struct crew *crew;
     int rank;
@@ -50,15 +59,14 @@ typedef struct rank_slot {
 
 typedef struct crew {
     weft_ctx *ctx; /* owns all of this, and the world's blocks */
-    weft_layout layout;
-    weft_ctx_options options; /* of each rank; log is the caller's */
-    weft_rank_fn *fn;
-    void *user;
+    rank_task task;
+    int n_ranks;
     weft_thread_world *world;
     pthread_mutex_t lock;
     pthread_cond_t ended;
     int n_done;
     bool has_locks;
+    atomic_bool has_begun; /* steps, on any rank */
     pthread_mutex_t log_lock;
     bool is_log_closed; /* guarded by log_lock */
     rank_slot *slots;   /* [n_ranks] */
@@ -77,7 +85,7 @@ static void log_line(void *user, weft_log_level level, const char *line)
     }
     (void)pthread_mutex_lock(&c->log_lock);
     if (!c->is_log_closed)
-        c->options.log(c->options.log_user, level, line);
+        c->task.options.log(c->task.options.log_user, level, line);
     (void)pthread_mutex_unlock(&c->log_lock);
 }
 
@@ -107,20 +115,49 @@ static uint64_t progress_of(void *user, int world_rank)
 
 /* ---- a rank ---- */
 
-static weft_status run_on(weft_ctx *ctx, const crew *c, int rank)
+/* The outcome of a rank or a run whose trace has yet to be written: its own failure goes first. */
+static weft_status settle(weft_status st, const char *message, weft_status written)
 {
+    return st == WEFT_OK ? written : weft_i_error_set(st, "%s", message);
+}
+
+/* fn on a mesh of its own, with this rank's trace. *has_begun: whether steps had. */
+static weft_status run_on(weft_ctx *ctx, const rank_task *task, int rank, bool *has_begun)
+{
+    const weft_layout *const layout = &task->layout;
+    char message[MESSAGE_BYTES] = "";
     weft_mesh *mesh = NULL;
-    WEFT_TRY(weft_i_mesh_create(&mesh, ctx, &c->layout, c->world, rank, NULL));
-    const weft_status st = c->fn(c->user, mesh);
+    weft_trace *trace = NULL;
+    if (layout->trace[0] != '\0')
+        WEFT_TRY(weft_i_trace_create(&trace, ctx->alloc, layout->trace, rank, layout->n_ranks));
+    weft_status st = weft_i_mesh_create(&mesh, ctx, layout, task->world, rank, trace);
+    if (st == WEFT_OK) {
+        st = task->fn(task->user, mesh);
+        *has_begun = mesh->has_begun;
+    }
+    (void)snprintf(message, sizeof(message), "%s", weft_last_error());
     weft_i_mesh_destroy(mesh);
+    st = settle(st, message, weft_i_trace_finish(trace));
+    weft_i_trace_destroy(trace);
     return st;
+}
+
+/* One file of all ranks' traces; also of a run that failed. */
+static weft_status join_traces(weft_alloc *alloc, const weft_layout *layout, weft_status st)
+{
+    char message[MESSAGE_BYTES] = "";
+    if (layout->trace[0] == '\0')
+        return st;
+    (void)snprintf(message, sizeof(message), "%s", weft_last_error());
+    return settle(st, message, weft_i_trace_join(alloc, layout->trace, layout->n_ranks));
 }
 
 static weft_status run_rank(rank_slot *s)
 {
     crew *const c = s->crew;
-    weft_ctx_options o = c->options;
+    weft_ctx_options o = c->task.options;
     weft_ctx *ctx = NULL;
+    bool has_begun = false;
     if (o.log != NULL) {
         o.log = log_line;
         o.log_user = s;
@@ -131,8 +168,10 @@ static weft_status run_rank(rank_slot *s)
     WEFT_TRY(weft_ctx_create(&ctx, &o));
     ctx->alive = alive;
     ctx->alive_user = s;
-    const weft_status st = run_on(ctx, c, s->rank);
+    const weft_status st = run_on(ctx, &c->task, s->rank, &has_begun);
     weft_ctx_destroy(ctx);
+    if (has_begun)
+        atomic_store(&c->has_begun, true);
     return st;
 }
 
@@ -165,7 +204,7 @@ static void destroy_crew(crew *c)
     if (c == NULL)
         return;
     weft_ctx *const ctx = c->ctx;
-    for (int r = 0; c->slots != NULL && r < c->layout.n_ranks; r++)
+    for (int r = 0; c->slots != NULL && r < c->n_ranks; r++)
         weft_comm_destroy(c->slots[r].alarm);
     weft_i_thread_world_destroy(c->world);
     if (c->has_locks) {
@@ -190,39 +229,39 @@ static void init_locks(crew *c)
     c->has_locks = true;
 }
 
-static weft_status create_crew(crew **out, const weft_layout *layout, const weft_ctx_options *ranks)
+static weft_status create_crew(crew **out, const rank_task *task)
 {
     const weft_ctx_options o = {.backend = WEFT_BACKEND_REFERENCE, .n_threads = 1};
+    const int n = task->layout.n_ranks;
     weft_ctx *ctx = NULL;
     void *p = NULL, *slots = NULL;
     crew *c = NULL;
-    weft_status st = WEFT_OK;
     WEFT_TRY(weft_ctx_create(&ctx, &o));
-    st = weft_i_alloc_new(ctx->alloc, 1, sizeof(crew), &p);
+    weft_status st = weft_i_alloc_new(ctx->alloc, 1, sizeof(crew), &p);
     if (st != WEFT_OK) {
         weft_ctx_destroy(ctx);
         return st;
     }
     c = p;
     c->ctx = ctx;
-    c->layout = *layout;
-    c->options = *ranks;
+    c->task = *task;
+    c->n_ranks = n;
+    atomic_init(&c->has_begun, false);
     init_locks(c);
     const weft_thread_options t = {
-        .deadline_s = layout->comm_timeout_s, .progress = progress_of, .user = c};
-    const size_t n = (size_t)layout->n_ranks;
-    WEFT_TRY_GOTO(st, weft_i_thread_world_create(&c->world, ctx, layout->n_ranks, &t), out);
-    WEFT_TRY_GOTO(st, weft_i_alloc_new(ctx->alloc, n, sizeof(rank_slot), &slots), out);
+        .deadline_s = task->layout.comm_timeout_s, .progress = progress_of, .user = c};
+    st = weft_i_thread_world_create(&c->world, ctx, n, &t);
+    if (st == WEFT_OK)
+        st = weft_i_alloc_new(ctx->alloc, (size_t)n, sizeof(rank_slot), &slots);
+    c->task.world = c->world;
     c->slots = slots;
-    for (int r = 0; r < layout->n_ranks; r++) {
+    for (int r = 0; r < n && st == WEFT_OK; r++) {
         rank_slot *const s = &c->slots[r];
         s->crew = c;
         s->rank = r;
         atomic_init(&s->n_alive, 0);
-        WEFT_TRY_GOTO(st, weft_i_thread_comm_create(&s->alarm, c->world, ctx, r, NULL, 0, "ranks"),
-                      out);
+        st = weft_i_thread_comm_create(&s->alarm, c->world, ctx, r, NULL, 0, "ranks");
     }
-out:
     if (st == WEFT_OK)
         *out = c;
     else
@@ -236,7 +275,7 @@ static void start_ranks(crew *c)
     pthread_attr_t attributes;
     (void)pthread_attr_init(&attributes);
     (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    for (int r = 0; r < c->layout.n_ranks; r++) {
+    for (int r = 0; r < c->n_ranks; r++) {
         rank_slot *const s = &c->slots[r];
         const int rc = pthread_create(&s->thread, &attributes, rank_main, s);
         if (rc == 0) {
@@ -244,12 +283,12 @@ static void start_ranks(crew *c)
             continue;
         }
         (void)weft_i_error_set(WEFT_STATUS_NOMEM, "thread %d of %d could not be started: %s", r,
-                               c->layout.n_ranks, strerror(rc));
+                               c->n_ranks, strerror(rc));
         s->alarm->ops->abort(s->alarm, WEFT_STATUS_NOMEM, weft_last_error());
         (void)pthread_mutex_lock(&c->lock);
-        for (int left = r; left < c->layout.n_ranks; left++)
+        for (int left = r; left < c->n_ranks; left++)
             c->slots[left].is_done = true;
-        c->n_done += c->layout.n_ranks - r;
+        c->n_done += c->n_ranks - r;
         (void)pthread_mutex_unlock(&c->lock);
         break;
     }
@@ -267,9 +306,9 @@ static bool nap(crew *c)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     (void)pthread_mutex_lock(&c->lock);
-    if (c->n_done < c->layout.n_ranks)
+    if (c->n_done < c->n_ranks)
         (void)pthread_cond_timedwait(&c->ended, &c->lock, &until);
-    const bool is_over = c->n_done == c->layout.n_ranks;
+    const bool is_over = c->n_done == c->n_ranks;
     (void)pthread_mutex_unlock(&c->lock);
     return is_over;
 }
@@ -280,7 +319,7 @@ static uint64_t look_at_the_rest(crew *c, int *last, int *n_done)
     uint64_t sum = 0;
     (void)pthread_mutex_lock(&c->lock);
     *n_done = c->n_done;
-    for (int r = 0; r < c->layout.n_ranks; r++) {
+    for (int r = 0; r < c->n_ranks; r++) {
         if (c->slots[r].is_done)
             continue;
         sum += progress_of(c, r);
@@ -310,11 +349,11 @@ static bool wait_for_ranks(crew *c)
             n_done = n;
             progress = p;
             silent_since = now;
-        } else if (now - silent_since > 2 * c->layout.comm_timeout_s) {
+        } else if (now - silent_since > 2 * c->task.layout.comm_timeout_s) {
             rank_slot *const s = &c->slots[last];
             (void)weft_i_error_set(WEFT_STATUS_TIMEOUT,
                                    "rank %d was silent for %.3g s while %d of %d ranks had ended",
-                                   last, now - silent_since, n, c->layout.n_ranks);
+                                   last, now - silent_since, n, c->n_ranks);
             s->alarm->ops->abort(s->alarm, WEFT_STATUS_TIMEOUT, weft_last_error());
         }
     }
@@ -323,7 +362,7 @@ static bool wait_for_ranks(crew *c)
 
 static void join_ranks(crew *c)
 {
-    for (int r = 0; r < c->layout.n_ranks; r++) {
+    for (int r = 0; r < c->n_ranks; r++) {
         rank_slot *const s = &c->slots[r];
         (void)pthread_mutex_lock(&c->lock);
         const bool is_done = s->is_done;
@@ -347,23 +386,24 @@ static bool names_a_rank(const char *message)
 static weft_status first_cause(crew *c)
 {
     int rank = -1;
-    const weft_status st = weft_i_thread_world_cause(c->world, &rank);
-    if (st == WEFT_OK || names_a_rank(weft_last_error()))
-        return st;
-    return weft_i_error_prefix(st, "rank %d", rank);
+    weft_status st = weft_i_thread_world_cause(c->world, &rank);
+    if (st == WEFT_OK)
+        return WEFT_OK;
+    if (!names_a_rank(weft_last_error()))
+        st = weft_i_error_prefix(st, "rank %d", rank);
+    return st;
 }
 
-static weft_status
-run_many(const weft_layout *layout, const weft_ctx_options *options, weft_rank_fn *fn, void *user)
+static weft_status run_many(const rank_task *task, bool *has_begun)
 {
     crew *c = NULL;
-    WEFT_TRY(create_crew(&c, layout, options));
-    c->fn = fn;
-    c->user = user;
+    WEFT_TRY(create_crew(&c, task));
     start_ranks(c);
     const bool is_over = wait_for_ranks(c);
     join_ranks(c);
-    const weft_status st = first_cause(c);
+    weft_status st = first_cause(c);
+    st = join_traces(c->ctx->alloc, &task->layout, st);
+    *has_begun = atomic_load(&c->has_begun);
     if (is_over) {
         destroy_crew(c);
         return st;
@@ -374,17 +414,12 @@ run_many(const weft_layout *layout, const weft_ctx_options *options, weft_rank_f
     return st;
 }
 
-static weft_status
-run_one(const weft_layout *layout, const weft_ctx_options *options, weft_rank_fn *fn, void *user)
+static weft_status run_one(const rank_task *task, bool *has_begun)
 {
     weft_ctx *ctx = NULL;
-    weft_mesh *mesh = NULL;
-    weft_status st = WEFT_OK;
-    WEFT_TRY(weft_ctx_create(&ctx, options));
-    WEFT_TRY_GOTO(st, weft_i_mesh_create(&mesh, ctx, layout, NULL, 0, NULL), out);
-    st = fn(user, mesh);
-out:
-    weft_i_mesh_destroy(mesh);
+    WEFT_TRY(weft_ctx_create(&ctx, &task->options));
+    weft_status st = run_on(ctx, task, 0, has_begun);
+    st = join_traces(ctx->alloc, &task->layout, st);
     weft_ctx_destroy(ctx);
     return st;
 }
@@ -408,14 +443,18 @@ weft_status weft_i_ranks_run(const weft_layout *layout,
                              weft_rank_fn *fn,
                              void *user)
 {
-    weft_ctx_options o;
-    WEFT_TRY(weft_i_layout_ctx_options(&o, options, like));
+    rank_task task = {.layout = *layout, .fn = fn, .user = user};
+    weft_ctx_options *const o = &task.options;
+    bool has_begun = false;
+    WEFT_TRY(weft_i_layout_ctx_options(o, options, like));
     const int n_processors = weft_i_env_processors();
-    if (o.n_threads > 0)
-        warn_of_crowd(&o, layout->n_ranks, n_processors);
+    if (o->n_threads > 0)
+        warn_of_crowd(o, layout->n_ranks, n_processors);
     else
-        o.n_threads = WEFT_MAX(n_processors / layout->n_ranks, 1);
-    if (layout->n_ranks == 1)
-        return run_one(layout, &o, fn, user);
-    return run_many(layout, &o, fn, user);
+        o->n_threads = WEFT_MAX(n_processors / layout->n_ranks, 1);
+    const weft_status st =
+        layout->n_ranks == 1 ? run_one(&task, &has_begun) : run_many(&task, &has_begun);
+    if (st != WEFT_OK && has_begun)
+        weft_i_error_mark_run();
+    return st;
 }

@@ -9,7 +9,9 @@ typedef weft_status weft_rank_fn(void *user, weft_mesh *mesh);
 
 /**
  * One thread a rank, each with a context, a mesh and fn(user, mesh). With one rank fn runs on the calling thread. A rank
- * that fails ends the communicators of all; ranks that then do not return within 8 s are left behind (their memory too).
+ * that fails ends the communicators of all; ranks that then do not return within 8 s are left behind, with their memory and
+ * what `user` points to, which they may still read.
+ * With layout->trace every rank writes a trace, and they are joined at the end, also of a run that failed.
  * Threads a rank has: layout option, else processors / ranks, at least 1; it warns when ranks times threads exceed the
  * processors and they were asked for.
  *
@@ -17,7 +19,8 @@ typedef weft_status weft_rank_fn(void *user, weft_mesh *mesh);
  * @param[in] layout   resolved
  * @param[in] options  the same that the command was given (backend, threads)
  * @param[in] like     log sink; only rank 0 of the world logs below ERROR; NULL: none
- * @return      WEFT_OK | the first failing rank's status; the message names the rank when there are several
+ * @return      WEFT_OK | the first failing rank's status; with several the message names the rank. Once a rank had called
+ *              weft_i_mesh_begin the failure is the run's (weft_last_error_is_of_run)
  */
 weft_status weft_i_ranks_run(const weft_layout *layout,
                              const weft_layout_options *options,
@@ -27,7 +30,7 @@ weft_status weft_i_ranks_run(const weft_layout *layout,
 
 /**
  * Ends what a rank alone can see, before a collective: every rank passes its own status and gets WEFT_OK when all are,
- * else the lowest failing rank's status and message (its own code on every rank).
+ * else the lowest failing rank's status and message (its own code on every rank, "rank N: " before its message).
  *
  * @collective  world: 1 all_reduce of 1 I64; on a failure 1 broadcast
  */
@@ -42,7 +45,7 @@ typedef struct weft_agreed {
 /**
  * Compares over all ranks; where one differs from most it is named, with both values.
  *
- * @collective  world: 1 all_gather; on a difference 1 more
+ * @collective  world: 1 all_gather of n I64 a rank; on a difference 1 of 512 I64 a rank more
  * @return      WEFT_OK | MISMATCH on every rank
  */
 weft_status weft_i_mesh_compare(weft_mesh *m, const weft_agreed *items, int n);

@@ -1,11 +1,10 @@
 /*
- * Counts the calls that start and the bytes they send, by operation, and the time their rank gave them.
+ * Counts the calls that start and the bytes they send, by operation.
  *
  * The bytes are the convention's (comm/message.h), not a transport's: so a run's traffic is compared with the formulas
  * exactly, on any transport.
  * Communication: none of its own.
  */
-#include "base/clock.h"
 #include "base/ctx.h"
 #include "comm/message.h"
 #include "comm/wrap/wrapper.h"
@@ -13,33 +12,20 @@
 typedef struct count_comm {
     weft_wrapper wrapper;
     weft_comm_count count[WEFT_COMM_OP_COUNT];
-    double wait_seconds;
 } count_comm;
 
 static weft_status start_count(weft_comm *c, const weft_message *m, weft_request *request)
 {
     count_comm *const counter = (count_comm *)(void *)c;
-    const double begin = weft_i_clock_seconds();
-    const weft_status st = weft_i_wrapper_start(c, m, request);
-    counter->wait_seconds += weft_i_clock_seconds() - begin;
-    WEFT_TRY(st);
+    WEFT_TRY(weft_i_wrapper_start(c, m, request));
     counter->count[m->op].n_calls++;
     counter->count[m->op].sent_bytes += weft_i_comm_sent_bytes(m, c->size, c->rank);
     return WEFT_OK;
 }
 
-static weft_status wait_count(weft_comm *c, weft_request *request)
-{
-    count_comm *const counter = (count_comm *)(void *)c;
-    const double begin = weft_i_clock_seconds();
-    const weft_status st = weft_i_wrapper_wait(c, request);
-    counter->wait_seconds += weft_i_clock_seconds() - begin;
-    return st;
-}
-
 static const weft_comm_ops count_ops = {.name = "count",
                                         .start = start_count,
-                                        .wait = wait_count,
+                                        .wait = weft_i_wrapper_wait,
                                         .abort = weft_i_wrapper_abort,
                                         .destroy = weft_i_wrapper_destroy};
 
@@ -65,15 +51,9 @@ weft_comm_count weft_i_count_get(const weft_comm *counter, weft_comm_op op)
     return sum;
 }
 
-double weft_i_count_wait_seconds(const weft_comm *counter)
-{
-    return ((const count_comm *)(const void *)counter)->wait_seconds;
-}
-
 void weft_i_count_reset(weft_comm *counter)
 {
     count_comm *const c = (count_comm *)(void *)counter;
-    c->wait_seconds = 0;
     for (int i = 0; i < WEFT_COMM_OP_COUNT; i++)
         c->count[i] = (weft_comm_count){0};
 }

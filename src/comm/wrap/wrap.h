@@ -22,9 +22,6 @@ weft_status weft_i_count_create(weft_comm **out, weft_comm *take_inner);
 /** @param counter  from weft_i_count_create  @param op  OP_COUNT: the sum of all */
 weft_comm_count weft_i_count_get(const weft_comm *counter, weft_comm_op op);
 
-/** Seconds spent in its calls, starting and waiting: what was not hidden behind computation. */
-double weft_i_count_wait_seconds(const weft_comm *counter);
-
 /** Begins anew, at the start of a step. */
 void weft_i_count_reset(weft_comm *counter);
 
