@@ -117,6 +117,8 @@ WEFT_API int64_t weft_model_grad_elems(const weft_model *m);
 /**
  * Points the parameters' views into flat blocks of the caller's: weights in the model's type, gradients f32. NULL: the
  * views keep their shape and have no data, and a hook gives it (param_need or layer_begin; grad_need). May be called again.
+ * Whoever places a layer's weights or gradients elsewhere keeps neighbours neighbours: products over q, k, v take adjacent ones
+ * in one go, which rounds otherwise than one by one.
  *
  * @collective  none
  */
