@@ -2,7 +2,7 @@
 #ifndef WEFT_PARALLEL_LAYOUT_H
 #define WEFT_PARALLEL_LAYOUT_H
 
-#include "base/pace.h"
+#include "base/pace_spec.h"
 #include "weft/train.h"
 
 typedef struct weft_layout {

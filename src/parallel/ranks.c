@@ -89,22 +89,11 @@ static void log_line(void *user, weft_log_level level, const char *line)
     (void)pthread_mutex_unlock(&c->log_lock);
 }
 
-/* WEFT_OK, or REMOTE with the first cause once no thread touches this rank's buffers. */
-static weft_status check_world(rank_slot *s)
-{
-    int failed_rank = -1;
-    if (weft_i_thread_world_cause(s->crew->world, &failed_rank) == WEFT_OK)
-        return WEFT_OK;
-    s->alarm->ops->abort(s->alarm, WEFT_STATUS_REMOTE,
-                         ""); /* the cause stands; waits for the buffers */
-    return weft_i_error_prefix(WEFT_STATUS_REMOTE, "rank %d failed", failed_rank);
-}
-
 static weft_status alive(void *user)
 {
     rank_slot *const s = user;
     (void)atomic_fetch_add_explicit(&s->n_alive, 1, memory_order_relaxed);
-    return check_world(s);
+    return weft_i_thread_check(s->crew->world, s->rank);
 }
 
 static uint64_t progress_of(void *user, int world_rank)
@@ -164,7 +153,7 @@ static weft_status run_rank(rank_slot *s)
         if (s->rank > 0)
             o.log_level = WEFT_MAX(o.log_level, WEFT_LOG_ERROR);
     }
-    WEFT_TRY(check_world(s));
+    WEFT_TRY(weft_i_thread_check(c->world, s->rank));
     WEFT_TRY(weft_ctx_create(&ctx, &o));
     ctx->alive = alive;
     ctx->alive_user = s;
@@ -337,8 +326,8 @@ static bool wait_for_ranks(crew *c)
     int n_done = 0;
     while (!nap(c)) {
         const double now = weft_i_clock_seconds();
-        int failed_rank = -1, last = 0, n = 0;
-        if (weft_i_thread_world_cause(c->world, &failed_rank) != WEFT_OK) {
+        int last = 0, n = 0;
+        if (weft_i_thread_world_has_failed(c->world)) {
             failed_at = failed_at < 0 ? now : failed_at;
             if (now - failed_at > GRACE_SECONDS)
                 return false;

@@ -1,6 +1,6 @@
 /* Stated durations of a paced run (--pace FILE): what a layer and a message are made to take. Plain numbers. */
-#ifndef WEFT_BASE_PACE_H
-#define WEFT_BASE_PACE_H
+#ifndef WEFT_BASE_PACE_SPEC_H
+#define WEFT_BASE_PACE_SPEC_H
 
 /** Milliseconds a layer takes; 0: it is not held back. */
 typedef struct weft_pace_layer {

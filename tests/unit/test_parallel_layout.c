@@ -1,0 +1,159 @@
+/* Layouts: what the options come to, and what cannot be, with the arithmetic. */
+#include "check.h"
+
+#include <limits.h>
+#include <math.h>
+
+#include "base/compiler.h"
+#include "parallel/layout.h"
+
+static weft_layout_options usual(void)
+{
+    weft_layout_options o;
+    weft_layout_options_init(&o);
+    return o;
+}
+
+static void test_parallel_layout__defaults_are_one_rank(void **state)
+{
+    (void)state;
+    weft_layout_options o = usual();
+    weft_layout l;
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    assert_int_equal(l.n_ranks, 1);
+    assert_int_equal(l.dp * l.tp * l.pp, 1);
+    assert_string_equal(l.rank_order, "tp-dp-pp");
+    assert_false(l.is_data_parallel);
+    assert_int_equal(l.zero_stage, 0);
+    assert_true(l.has_prefetch && l.is_overlapped && !l.is_reproducible);
+    assert_true(l.bucket_bytes == 25e6);
+    assert_true(l.comm_timeout_s == 120.0);
+    assert_null(l.pace);
+    assert_string_equal(l.trace, "");
+    /* what has nothing to act on with one rank passes */
+    o.dp = o.tp = o.pp = o.ranks = 1;
+    o.zero_stage = 3;
+    o.pp_schedule = "zb-h1";
+    o.pp_chunks = 4;
+    o.sequence_parallel = true;
+    o.strategy = "data-parallel";
+    o.stage_layers = "12";
+    CHECK_OK(weft_i_layout_make(&l, &o));
+}
+
+static void test_parallel_layout__ranks_fill_dp(void **state)
+{
+    (void)state;
+    weft_layout_options o = usual();
+    weft_layout l;
+    o.dp = 3;
+    o.zero_stage = 2;
+    o.trace = "t.json";
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    assert_int_equal(l.dp, 3);
+    assert_int_equal(l.n_ranks, 3);
+    assert_int_equal(l.zero_stage, 2);
+    assert_string_equal(l.trace, "t.json");
+    o.ranks = 3;
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    assert_int_equal(l.n_ranks, 3);
+    o.dp = 0;
+    o.ranks = 8;
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    assert_int_equal(l.dp, 8);
+    assert_int_equal(l.n_ranks, 8);
+}
+
+static void test_parallel_layout__impossible_ranks_come_with_the_arithmetic(void **state)
+{
+    (void)state;
+    weft_layout_options o = usual();
+    weft_layout l;
+    o.ranks = 8;
+    o.tp = 3;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "tp 3 x pp 1 = 3");
+    assert_non_null(strstr(weft_last_error(), "--ranks 6 and --ranks 9"));
+    o.ranks = 2;
+    o.pp = 2;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "is: --ranks 6");
+    o = usual();
+    o.ranks = 4;
+    o.dp = 3;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "dp 3 x tp 1 x pp 1 = 3 ranks");
+    assert_non_null(strstr(weft_last_error(), "use --dp 4 or --ranks 3"));
+    o = usual();
+    o.dp = o.tp = o.pp = 1048576;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "more ranks than can be");
+    o.dp = INT_MAX;
+    o.tp = INT_MAX;
+    o.pp = INT_MAX;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "more ranks than can be");
+}
+
+static void test_parallel_layout__what_is_not_built_is_refused_by_name(void **state)
+{
+    (void)state;
+    weft_layout l;
+    weft_layout_options o = usual();
+    o.tp = 4;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_UNSUPPORTED, "--tp 4");
+    o = usual();
+    o.pp = 3;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_UNSUPPORTED, "--pp 3");
+    o = usual();
+    o.stage_layers = "6,3,3";
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_UNSUPPORTED, "3 pipeline stages");
+    o = usual();
+    o.strategy = "data-parallel";
+    o.dp = 2;
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    assert_true(l.is_data_parallel);
+    o.zero_stage = 1;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--zero-stage 1");
+}
+
+static void test_parallel_layout__values_are_checked(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {"x", "6,", ",6",  "6,,3",
+                                        "0", "-1", "6;3", "99999999999999999999999999"};
+    weft_layout l;
+    weft_layout_options o = usual();
+    for (size_t i = 0; i < WEFT_COUNT_OF(lists); i++) {
+        o.stage_layers = lists[i];
+        CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_ARG, lists[i]);
+    }
+    o = usual();
+    o.dp = -1;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_ARG, "--dp -1");
+    o = usual();
+    o.zero_stage = 4;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_ARG, "--zero-stage 4");
+    o = usual();
+    o.strategy = "ddp";
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_ARG, "--strategy ddp");
+    o = usual();
+    o.rank_order = "tp-tp-pp";
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_ARG, "--rank-order tp-tp-pp");
+    static const double wrong[] = {0, -1, (double)NAN, (double)INFINITY};
+    for (size_t i = 0; i < WEFT_COUNT_OF(wrong); i++) {
+        o = usual();
+        o.comm_timeout = wrong[i];
+        CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_ARG, "--comm-timeout");
+        o = usual();
+        o.bucket_size_mb = wrong[i];
+        CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_ARG, "--bucket-size-mb");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parallel_layout__defaults_are_one_rank),
+        cmocka_unit_test(test_parallel_layout__ranks_fill_dp),
+        cmocka_unit_test(test_parallel_layout__impossible_ranks_come_with_the_arithmetic),
+        cmocka_unit_test(test_parallel_layout__what_is_not_built_is_refused_by_name),
+        cmocka_unit_test(test_parallel_layout__values_are_checked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
