@@ -84,6 +84,19 @@ weft_status weft_i_json_add_string(weft_str *s, const char *text)
     return weft_i_str_add(s, "\"", 1);
 }
 
+static int add_dumped(const char *bytes, size_t n_bytes, void *text)
+{
+    return weft_i_str_add(text, bytes, n_bytes) == WEFT_OK ? 0 : -1;
+}
+
+weft_status weft_i_json_add_value(weft_str *s, const json_t *value)
+{
+    const size_t flags = JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_REAL_PRECISION(17);
+    if (json_dump_callback(value, add_dumped, s, flags) != 0)
+        WEFT_FAIL(WEFT_STATUS_NOMEM, "a JSON value could not be written as text");
+    return WEFT_OK;
+}
+
 /* jansson leaves out what does not fit, so the buffer is cleared first and an ellipsis marks the cut. */
 const char *weft_i_json_text(const json_t *value, char *out, size_t size)
 {

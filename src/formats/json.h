@@ -25,6 +25,9 @@ weft_status weft_i_json_parse(
 /** Adds "text" with quotes and escapes. @return WEFT_OK | NOMEM | ARG not UTF-8 */
 weft_status weft_i_json_add_string(weft_str *s, const char *text);
 
+/** Adds a value as text, keys sorted, so that equal values are equal texts. @return WEFT_OK | NOMEM */
+weft_status weft_i_json_add_value(weft_str *s, const json_t *value);
+
 /** A value as it would stand in a file, cut to fit, for messages; returns out. */
 const char *weft_i_json_text(const json_t *value, char *out, size_t size);
 

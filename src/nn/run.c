@@ -559,7 +559,8 @@ static weft_status idle_gradients(weft_run *r, const weft_layer *l)
             continue;
         WEFT_TRY(weft_exec_grad_begin(&r->exec, p, &t));
         if (!t.is_added) {
-            const weft_fill_args a = {.x = t.view, .value = 0.0f};
+            /* Negative zeros: added to another rank's x they leave x as it is, also where x is -0. */
+            const weft_fill_args a = {.x = t.view, .value = -0.0f};
             WEFT_TRY(weft_exec_op(&r->exec, WEFT_OP_FILL, &a));
         }
         WEFT_TRY(weft_exec_grad_end(&r->exec, p));

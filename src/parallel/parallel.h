@@ -86,6 +86,9 @@ weft_i_parallel_train_pass(weft_parallel *p, weft_run *run, const weft_parallel_
 weft_status
 weft_i_parallel_forward_pass(weft_parallel *p, weft_run *run, const weft_parallel_pass *pass);
 
+/** For passes of `run` that the caller makes itself (generation, weft_run_idle). @collective none */
+void weft_i_parallel_bind(weft_parallel *p, weft_run *run);
+
 /** After the optimizer: the updated weights to where the next step reads them. @collective as the methods do */
 weft_status weft_i_parallel_share_update(weft_parallel *p);
 

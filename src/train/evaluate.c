@@ -6,6 +6,7 @@
  *  2. Token losses are added exactly and divided once, so the mean does not depend on the batch (beyond the rounding of a
  *     token's own loss, where a matrix product of another number of rows rounds otherwise).
  *  3. Between create and destroy nothing is allocated.
+ * Communication: of the parallel methods' forward passes; a pass: rank 0's word on stopping; at the end 1 all_reduce.
  */
 #include "train/evaluate.h"
 
@@ -20,9 +21,10 @@ struct weft_evaluator {
     weft_ctx *ctx;
     weft_evaluation_job job;
     int32_t *window;  /* seq_length + 1 */
-    int32_t *ids;     /* n_seqs * seq_length */
-    int32_t *targets; /* n_seqs * seq_length */
+    int32_t *ids;     /* n_ranks * n_seqs * seq_length */
+    int32_t *targets; /* the same */
     float *losses;    /* n_seqs * seq_length */
+    int64_t n_ranks;  /* dp: batches of windows in a pass */
 };
 
 /* ---- shapes ---- */
@@ -46,8 +48,9 @@ size_t weft_i_evaluation_shapes(const weft_evaluation_job *job, weft_pass_shape 
 /* ---- the evaluator ---- */
 
 weft_status
-weft_i_evaluator_create(weft_evaluator **out, weft_ctx *ctx, const weft_evaluation_job *job)
+weft_i_evaluator_create(weft_evaluator **out, const weft_mesh *mesh, const weft_evaluation_job *job)
 {
+    weft_ctx *ctx = mesh->ctx;
     void *block = NULL;
     weft_status st = WEFT_OK;
 
@@ -59,11 +62,13 @@ weft_i_evaluator_create(weft_evaluator **out, weft_ctx *ctx, const weft_evaluati
     weft_evaluator *e = block;
     e->ctx = ctx;
     e->job = *job;
+    e->n_ranks = mesh->size[WEFT_AXIS_DP];
     const int64_t n = job->n_seqs * job->seq_length;
     WEFT_TRY_GOTO(
         st, weft_i_alloc_array(ctx->alloc, job->seq_length + 1, sizeof(int32_t), &e->window), out);
-    WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n, sizeof(int32_t), &e->ids), out);
-    WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n, sizeof(int32_t), &e->targets), out);
+    const int64_t n_all = n * e->n_ranks;
+    WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n_all, sizeof(int32_t), &e->ids), out);
+    WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n_all, sizeof(int32_t), &e->targets), out);
     WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n, sizeof(float), &e->losses), out);
 out:
     if (st == WEFT_OK)
@@ -86,8 +91,7 @@ void weft_i_evaluator_destroy(weft_evaluator *e)
 }
 
 /* Windows of n_tokens inputs whose first targets follow `done` targets of the stream. */
-static weft_status
-load_batch(weft_evaluator *e, weft_run *run, int64_t done, int64_t n_seqs, int64_t n_tokens)
+static weft_status load_windows(weft_evaluator *e, int64_t done, int64_t n_seqs, int64_t n_tokens)
 {
     for (int64_t i = 0; i < n_seqs; i++) {
         const int64_t first = e->job.first + done + i * n_tokens;
@@ -95,55 +99,92 @@ load_batch(weft_evaluator *e, weft_run *run, int64_t done, int64_t n_seqs, int64
         memcpy(e->ids + i * n_tokens, e->window, (size_t)n_tokens * sizeof(int32_t));
         memcpy(e->targets + i * n_tokens, e->window + 1, (size_t)n_tokens * sizeof(int32_t));
     }
+    return WEFT_OK;
+}
+
+/* What a pass adds up on this rank. */
+typedef struct pass_sums {
+    weft_evaluator *evaluator;
+    int64_t done;     /* targets of the stream before the pass */
+    int64_t n_tokens; /* inputs of a window */
+    weft_sum loss;
+} pass_sums;
+
+static weft_status add_losses(void *user, const weft_micro_batch *mb)
+{
+    pass_sums *s = user;
+    weft_evaluator *e = s->evaluator;
+    weft_backend *b = e->ctx->backend;
+    const int64_t n = mb->n_seqs * s->n_tokens;
+
+    WEFT_TRY(b->ops->copy_to_host(b, e->losses, mb->losses.data, (size_t)n * sizeof(float)));
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(e->losses[i]))
+            WEFT_FAIL(
+                WEFT_STATUS_NUMERIC, "the loss of token %" PRId64 " of the data is not finite (%g)",
+                e->job.first + s->done + mb->first_seq * s->n_tokens + i + 1, (double)e->losses[i]);
+    }
+    weft_i_sum_add_floats(&s->loss, e->losses, n);
+    return WEFT_OK;
+}
+
+/* Rank 0's answer, so that all ranks stop at the same pass. */
+static weft_status ask_stop(const weft_evaluator *e, weft_parallel *parallel, bool *is_stopped)
+{
+    const weft_eval_callbacks *c = e->job.callbacks;
+    int64_t word = c != NULL && c->should_stop != NULL && c->should_stop(c->user) ? 1 : 0;
+    WEFT_TRY(weft_i_parallel_from_rank0(parallel, &word));
+    *is_stopped = word != 0;
+    return WEFT_OK;
+}
+
+/* One pass: a batch of windows for every dp rank that there is one for. */
+static weft_status
+run_pass(pass_sums *s, weft_parallel *parallel, weft_run *run, int64_t n_seqs, int64_t *n_targets)
+{
+    weft_evaluator *e = s->evaluator;
     const weft_host_batch batch = {
-        .n_seqs = n_seqs, .n_tokens = n_tokens, .ids = e->ids, .targets = e->targets};
-    return weft_run_load(run, 0, &batch);
+        .n_seqs = n_seqs, .n_tokens = s->n_tokens, .ids = e->ids, .targets = e->targets};
+    const weft_parallel_pass pass = {
+        .batch = &batch, .micro_batch = e->job.n_seqs, .done = add_losses, .user = s};
+    WEFT_TRY(load_windows(e, s->done, n_seqs, s->n_tokens));
+    WEFT_TRY(weft_i_parallel_forward_pass(parallel, run, &pass));
+    *n_targets = n_seqs * s->n_tokens;
+    return WEFT_OK;
 }
 
 static weft_status
-run_batch(weft_sum *sum, weft_evaluator *e, weft_run *run, int64_t done, int64_t n)
-{
-    weft_backend *b = e->ctx->backend;
-
-    WEFT_TRY(weft_run_forward_only(run, NULL));
-    const weft_view losses = weft_run_losses(run, 0);
-    WEFT_TRY(b->ops->copy_to_host(b, e->losses, losses.data, (size_t)n * sizeof(float)));
-    for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(e->losses[i]))
-            WEFT_FAIL(WEFT_STATUS_NUMERIC,
-                      "the loss of token %" PRId64 " of the data is not finite (%g)",
-                      e->job.first + done + i + 1, (double)e->losses[i]);
-    }
-    weft_i_sum_add_floats(sum, e->losses, n);
-    return WEFT_OK;
-}
-
-static bool is_stopped(const weft_evaluation_job *job)
-{
-    const weft_eval_callbacks *c = job->callbacks;
-    return c != NULL && c->should_stop != NULL && c->should_stop(c->user);
-}
-
-static weft_status run_all(weft_sum *sum, int64_t *done, weft_evaluator *e, weft_run *run)
+run_all(weft_sum *sum, int64_t *done, weft_evaluator *e, weft_parallel *parallel, weft_run *run)
 {
     const weft_evaluation_job *job = &e->job;
     const int64_t n_targets = job->n_tokens - 1;
+    pass_sums sums = {.evaluator = e};
+    bool is_stopped = false;
 
-    *done = 0;
-    while (*done < n_targets && !is_stopped(job)) {
-        const int64_t left = n_targets - *done;
-        const int64_t n_tokens = WEFT_MIN(job->seq_length, left);
-        const int64_t n_seqs = WEFT_MIN(job->n_seqs, left / n_tokens);
-        WEFT_TRY(load_batch(e, run, *done, n_seqs, n_tokens));
-        WEFT_TRY(run_batch(sum, e, run, *done, n_seqs * n_tokens));
-        *done += n_seqs * n_tokens;
+    weft_i_sum_init(&sums.loss);
+    while (sums.done < n_targets) {
+        const int64_t left = n_targets - sums.done;
+        int64_t n = 0;
+        WEFT_TRY(ask_stop(e, parallel, &is_stopped));
+        if (is_stopped)
+            break;
+        sums.n_tokens = WEFT_MIN(job->seq_length, left);
+        WEFT_TRY(run_pass(&sums, parallel, run,
+                          WEFT_MIN(job->n_seqs * e->n_ranks, left / sums.n_tokens), &n));
+        sums.done += n;
         if (job->callbacks != NULL && job->callbacks->progress != NULL)
-            job->callbacks->progress(job->callbacks->user, *done, n_targets);
+            job->callbacks->progress(job->callbacks->user, sums.done, n_targets);
     }
+    WEFT_TRY(weft_i_parallel_add_up(parallel, &sums.loss, 1, NULL, 0));
+    *sum = sums.loss;
+    *done = sums.done;
     return WEFT_OK;
 }
 
-weft_status weft_i_evaluator_run(weft_evaluation *out, weft_evaluator *e, weft_run *run)
+weft_status weft_i_evaluator_run(weft_evaluation *out,
+                                 weft_evaluator *e,
+                                 weft_parallel *parallel,
+                                 weft_run *run)
 {
     weft_exec *exec = weft_run_exec(run);
     const weft_exec before = *exec;
@@ -156,7 +197,7 @@ weft_status weft_i_evaluator_run(weft_evaluation *out, weft_evaluator *e, weft_r
     exec->logits = weft_view_none();
     exec->head_rows = NULL;
     exec->n_head_rows = 0;
-    const weft_status st = run_all(&sum, &done, e, run);
+    const weft_status st = run_all(&sum, &done, e, parallel, run);
     exec->is_training = before.is_training;
     exec->is_loss_wanted = before.is_loss_wanted;
     exec->logits = before.logits;

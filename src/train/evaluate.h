@@ -9,6 +9,7 @@
 
 #include "data/dataset.h"
 #include "nn/plan_forward.h"
+#include "parallel/parallel.h"
 #include "weft/eval.h"
 
 typedef struct weft_evaluation_job {
@@ -34,18 +35,23 @@ typedef struct weft_evaluator weft_evaluator;
 /** Shapes the passes will have: full batch, last batch, last window. @return how many, at most WEFT_EVALUATION_SHAPES */
 size_t weft_i_evaluation_shapes(const weft_evaluation_job *job, weft_pass_shape *out);
 
-/** @return WEFT_OK | FORMAT fewer than two tokens | NOMEM */
-weft_status
-weft_i_evaluator_create(weft_evaluator **out, weft_ctx *ctx, const weft_evaluation_job *job);
+/** The job's callbacks matter on rank 0 alone. @return WEFT_OK | FORMAT fewer than two tokens | NOMEM */
+weft_status weft_i_evaluator_create(weft_evaluator **out,
+                                    const weft_mesh *mesh,
+                                    const weft_evaluation_job *job);
 void weft_i_evaluator_destroy(weft_evaluator *e);
 
 /**
- * Runs it with forward-only passes of `run`, whose batch is at least [n_seqs, seq_length]; the run's settings are as they
+ * Runs it, batches of windows dealt out over the dp ranks, with forward-only passes of `run`, whose batch is at least [n_seqs, seq_length]; the run's settings are as they
  * were afterwards.
  *
- * @return WEFT_OK | NUMERIC a loss that is not finite, with its place in the stream
+ * @collective  every rank with the same job; the same result on each
+ * @return      WEFT_OK | NUMERIC a loss that is not finite, with its place in the stream
  */
-weft_status weft_i_evaluator_run(weft_evaluation *out, weft_evaluator *e, weft_run *run);
+weft_status weft_i_evaluator_run(weft_evaluation *out,
+                                 weft_evaluator *e,
+                                 weft_parallel *parallel,
+                                 weft_run *run);
 
 /** Fills in loss, perplexity, bits_per_byte and n_targets of a result. */
 void weft_i_evaluation_result(weft_eval_result *out, const weft_evaluation *e);

@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/ctx.h"
 #include "nn/layout_context.h"
+#include "parallel/ranks.h"
+#include "parallel/replica.h"
 #include "train/evaluate.h"
 
 #include <inttypes.h>
@@ -17,11 +19,12 @@
 #define DEFAULT_N_SEQS 8
 
 typedef struct eval_session {
-    weft_ctx *ctx;
+    weft_mesh *mesh;
+    weft_ctx *ctx; /* the mesh's */
     weft_source source;
     weft_tokenizer *tokenizer;
     weft_dataset *data;
-    weft_model *model;
+    weft_replica replica;
     weft_run *run;
     weft_evaluator *evaluator;
     weft_evaluation_job job;
@@ -67,7 +70,7 @@ open_inputs(eval_session *s, const weft_eval_options *o, const weft_eval_callbac
         weft_i_source_warn_tokenizer(&s->source, s->ctx);
     WEFT_TRY(choose_windows(s, o));
     s->job.callbacks = callbacks;
-    return weft_i_evaluator_create(&s->evaluator, s->ctx, &s->job);
+    return weft_i_evaluator_create(&s->evaluator, s->mesh, &s->job);
 }
 
 static weft_status take_memory(eval_session *s, uint64_t seed)
@@ -79,11 +82,12 @@ static weft_status take_memory(eval_session *s, uint64_t seed)
                            .is_loss_wanted = true};
     weft_pass_memory memory;
 
-    WEFT_TRY(weft_i_plan_passes(&memory, s->ctx, &s->source, &plan));
-    WEFT_TRY(weft_i_source_model(&s->model, &s->source, s->ctx, false, seed));
+    WEFT_TRY(weft_i_mesh_agree(s->mesh, weft_i_plan_passes(&memory, s->ctx, &s->source, &plan)));
+    WEFT_TRY(weft_i_replica_create(&s->replica, s->mesh, &s->source, false, seed));
     weft_i_source_unmap(&s->source);
     plan.run.workspace_bytes = memory.workspace_bytes;
-    return weft_run_create(&s->run, s->model, &plan.run);
+    plan.run.hooks = weft_i_parallel_hooks(s->replica.parallel, &plan.run.n_hooks);
+    return weft_run_create(&s->run, s->replica.model, &plan.run);
 }
 
 static void note(const eval_session *s)
@@ -91,7 +95,7 @@ static void note(const eval_session *s)
     const weft_eval_callbacks *c = s->job.callbacks;
     char line[160];
 
-    if (c == NULL || c->note == NULL)
+    if (c == NULL || c->note == NULL || s->mesh->world_rank != 0)
         return;
     const int n = snprintf(
         line, sizeof(line), "%" PRId64 " tokens, windows of %" PRId64 ", %" PRId64 " a batch, %s",
@@ -102,15 +106,48 @@ static void note(const eval_session *s)
 
 static void close_session(eval_session *s)
 {
-    if (s->ctx == NULL)
-        return;
     weft_run_destroy(s->run);
-    weft_model_destroy(s->model);
+    weft_i_replica_destroy(&s->replica);
     weft_i_evaluator_destroy(s->evaluator);
     weft_i_dataset_close(s->data);
     weft_i_tokenizer_close(s->tokenizer);
     weft_i_source_close(&s->source, s->ctx);
-    weft_ctx_destroy(s->ctx);
+}
+
+/* What all ranks share. */
+typedef struct eval_call {
+    const weft_eval_options *options;
+    const weft_eval_callbacks *callbacks;
+    weft_eval_result *result; /* rank 0 writes it */
+} eval_call;
+
+static weft_status run_rank(void *user, weft_mesh *mesh)
+{
+    static const weft_eval_callbacks silent = {.user = NULL};
+    const eval_call *call = user;
+    const weft_eval_options *o = call->options;
+    const bool is_speaker = mesh->world_rank == 0;
+    eval_session s = {.mesh = mesh, .ctx = mesh->ctx};
+    weft_evaluation evaluation;
+    double start = 0.0;
+    weft_status st = WEFT_OK;
+
+    WEFT_TRY_GOTO(
+        st, weft_i_mesh_agree(mesh, open_inputs(&s, o, is_speaker ? call->callbacks : &silent)),
+        out);
+    WEFT_TRY_GOTO(st, take_memory(&s, (uint64_t)o->layout.seed), out);
+    note(&s);
+    start = weft_i_clock_seconds();
+    WEFT_TRY_GOTO(st, weft_i_evaluator_run(&evaluation, s.evaluator, s.replica.parallel, s.run),
+                  out);
+    if (is_speaker) {
+        weft_i_evaluation_result(call->result, &evaluation);
+        call->result->n_tokens = weft_i_dataset_tokens(s.data);
+        call->result->seconds = weft_i_clock_seconds() - start;
+    }
+out:
+    close_session(&s);
+    return st;
 }
 
 weft_status weft_eval_run(weft_eval_result *out,
@@ -118,24 +155,12 @@ weft_status weft_eval_run(weft_eval_result *out,
                           const weft_ctx_options *ctx_options,
                           const weft_eval_callbacks *callbacks)
 {
-    eval_session s = {.ctx = NULL};
-    weft_evaluation evaluation;
-    double start = 0.0;
-    weft_status st = WEFT_OK;
+    eval_call call = {.options = options, .callbacks = callbacks, .result = out};
+    weft_layout layout;
 
     memset(out, 0, sizeof(*out));
     if (options->model == NULL || options->n_data == 0)
         WEFT_FAIL(WEFT_STATUS_ARG, "eval needs a model and data");
-    WEFT_TRY_GOTO(st, weft_i_layout_context(&s.ctx, &options->layout, ctx_options), out);
-    WEFT_TRY_GOTO(st, open_inputs(&s, options, callbacks), out);
-    WEFT_TRY_GOTO(st, take_memory(&s, (uint64_t)options->layout.seed), out);
-    note(&s);
-    start = weft_i_clock_seconds();
-    WEFT_TRY_GOTO(st, weft_i_evaluator_run(&evaluation, s.evaluator, s.run), out);
-    weft_i_evaluation_result(out, &evaluation);
-    out->n_tokens = weft_i_dataset_tokens(s.data);
-    out->seconds = weft_i_clock_seconds() - start;
-out:
-    close_session(&s);
-    return st;
+    WEFT_TRY(weft_i_layout_make(&layout, &options->layout));
+    return weft_i_ranks_run(&layout, &options->layout, ctx_options, run_rank, &call);
 }

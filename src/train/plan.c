@@ -15,19 +15,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static weft_status run_step(weft_trainer *t, double *flops)
+/* One step. What it sends over each axis is the plan's traffic. */
+static weft_status run_step(weft_trainer *t, weft_train_plan *plan)
 {
     weft_batch_reader reader;
     weft_train_batch batch;
     weft_train_outcome outcome;
     const double before = t->ctx->backend->n_flops;
+    weft_i_mesh_traffic_reset(t->mesh);
     WEFT_TRY(weft_i_batch_reader_init(&reader, t->ctx->alloc, NULL, t->settings.global_batch,
                                       t->settings.seq_length));
     weft_status st = weft_i_batch_reader_read(&reader, 0, &batch);
     if (st == WEFT_OK)
         st = weft_i_trainer_step(t, 1, &batch, &outcome);
     weft_i_batch_reader_fini(&reader);
-    *flops = t->ctx->backend->n_flops - before;
+    plan->step_flops = t->ctx->backend->n_flops - before;
+    for (int i = 0; i < WEFT_AXIS_COUNT; i++)
+        weft_i_mesh_traffic(t->mesh, (weft_axis)i, &plan->step_traffic[i]);
     return st;
 }
 
@@ -68,23 +72,25 @@ static void count_bytes(weft_train_plan *plan, const weft_trainer *t)
 }
 
 weft_status weft_i_train_plan_make(weft_train_plan *out,
-                                   weft_ctx *ctx,
+                                   const weft_mesh *mesh,
                                    const weft_source *source,
                                    const weft_train_settings *settings,
                                    const weft_evaluation_job *evaluation)
 {
     weft_status st = WEFT_OK;
     weft_ctx *dry = NULL;
+    weft_mesh *dry_mesh = NULL;
     weft_trainer *t = NULL;
     weft_train_plan plan = {.total_bytes = 0};
     const weft_ctx_options options = {
         .backend = WEFT_BACKEND_DRY,
-        .n_threads = weft_i_pool_threads(ctx->pool),
+        .n_threads = weft_i_pool_threads(mesh->ctx->pool),
         .log_level = WEFT_LOG_SILENT,
     };
     WEFT_TRY_GOTO(st, weft_ctx_create(&dry, &options), out);
-    WEFT_TRY_GOTO(st, weft_i_trainer_create(&t, dry, source, settings, 0), out);
-    WEFT_TRY_GOTO(st, run_step(t, &plan.step_flops), out);
+    WEFT_TRY_GOTO(st, weft_i_mesh_create_dry(&dry_mesh, dry, mesh), out);
+    WEFT_TRY_GOTO(st, weft_i_trainer_create(&t, dry_mesh, source, settings, 0), out);
+    WEFT_TRY_GOTO(st, run_step(t, &plan), out);
     if (evaluation != NULL)
         WEFT_TRY_GOTO(st, run_evaluation(t, evaluation), out);
     count_elems(&plan, t->model);
@@ -92,6 +98,7 @@ weft_status weft_i_train_plan_make(weft_train_plan *out,
     *out = plan;
 out:
     weft_i_trainer_destroy(t);
+    weft_i_mesh_destroy(dry_mesh);
     weft_ctx_destroy(dry);
     return st;
 }

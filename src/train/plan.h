@@ -1,4 +1,4 @@
-/* The memory and the work of a training run, found by a dry run of the code that trains. */
+/* The memory, the work and the traffic of one rank of a training run, found by a dry run of the code that trains. */
 #ifndef WEFT_TRAIN_PLAN_H
 #define WEFT_TRAIN_PLAN_H
 
@@ -10,20 +10,21 @@ typedef struct weft_train_plan {
     size_t total_bytes;           /* of the device kinds */
     size_t workspace_bytes;       /* for weft_i_trainer_create */
     double step_flops;            /* of one optimizer step, without evaluation */
-    int64_t n_elems;              /* parameters, a tied one once */
-    int64_t n_trained_elems;      /* without the frozen ones */
+    weft_traffic step_traffic[WEFT_AXIS_COUNT]; /* sent in one step */
+    int64_t n_elems;                            /* parameters, a tied one once */
+    int64_t n_trained_elems;                    /* without the frozen ones */
 } weft_train_plan;
 
 /**
- * Runs one step, and the passes of an evaluation, on a dry context with the threads of `ctx`: the same trainer, the same
- * operations, nothing computed and no tensor taken.
+ * Runs one step, and the passes of an evaluation, on a dry context and a dry mesh that stand for this rank's: the same
+ * trainer, the same operations and messages, nothing computed, sent or taken.
  *
  * @collective  none
  * @param[in] evaluation  NULL: none
  * @return      WEFT_OK | ARG, NOMEM, UNSUPPORTED of the trainer
  */
 weft_status weft_i_train_plan_make(weft_train_plan *out,
-                                   weft_ctx *ctx,
+                                   const weft_mesh *mesh,
                                    const weft_source *source,
                                    const weft_train_settings *settings,
                                    const weft_evaluation_job *evaluation);

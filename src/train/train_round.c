@@ -27,26 +27,60 @@ bool weft_i_train_is_time_over(const weft_train_session *s, double next_seconds)
     return elapsed + next_seconds + save_seconds > limit;
 }
 
+weft_status weft_i_train_ask_stop(weft_train_session *s, bool *is_stopping)
+{
+    enum { GO_ON, ASKED, TIME_OVER };
+    int64_t word = GO_ON;
+    if (s->is_speaker && s->callbacks->should_stop != NULL &&
+        s->callbacks->should_stop(s->callbacks->user))
+        word = ASKED;
+    else if (s->is_speaker && weft_i_train_is_time_over(s, s->timing.round_seconds))
+        word = TIME_OVER;
+    WEFT_TRY(weft_i_parallel_from_rank0(s->trainer->parallel, &word));
+    if (word == ASKED)
+        weft_i_train_note(s, "asked to stop after step %lld", (long long)s->state.step);
+    if (word == TIME_OVER)
+        weft_i_train_note(s, "stopping after step %lld: --max-minutes %g is nearly over",
+                          (long long)s->state.step, s->options->max_minutes);
+    *is_stopping = word != GO_ON;
+    return WEFT_OK;
+}
+
 bool weft_i_train_is_evaluation_stopped(void *session)
 {
     const weft_train_session *s = session;
+    if (!s->is_speaker)
+        return false; /* rank 0 asks for all */
     return (s->callbacks->should_stop != NULL && s->callbacks->should_stop(s->callbacks->user)) ||
            weft_i_train_is_time_over(s, 0.0);
 }
 
 /* ---- saving ---- */
 
-weft_status weft_i_train_save(weft_train_session *s)
+weft_checkpoint weft_i_train_checkpoint(const weft_train_session *s)
 {
-    const double start = weft_i_clock_seconds();
-    const weft_checkpoint c = {
-        .out = s->options->out,
-        .trainer = s->trainer,
+    const weft_trainer *t = s->trainer;
+    return (weft_checkpoint){
+        .ctx = s->ctx,
+        .mesh = s->mesh,
+        .model = t->model,
+        .owned = weft_i_parallel_owned(t->parallel),
+        .values = weft_i_parallel_values(t->parallel),
+        .states = weft_i_parallel_states(t->parallel),
+        .optimizer = t->optimizer,
+        .save_dtype = weft_i_train_settings_save_dtype(&s->settings, s->source.dtype),
         .source = &s->source,
+        .out = s->options->out,
         .state = &s->state,
         .keep = s->options->keep_checkpoints,
         .shard_bytes = WEFT_CHECKPOINT_SHARD_BYTES,
     };
+}
+
+weft_status weft_i_train_save(weft_train_session *s)
+{
+    const double start = weft_i_clock_seconds();
+    const weft_checkpoint c = weft_i_train_checkpoint(s);
     WEFT_TRY(weft_i_checkpoint_save(&c));
     /* The next one copies the tokenizer's files from this one: the folder they came from may be removed by then. */
     if (s->source.dir[0] != '\0')
@@ -69,7 +103,8 @@ static weft_status evaluate(weft_train_session *s, weft_train_step *line)
 {
     weft_evaluation result;
     weft_eval_result mean;
-    const weft_status st = weft_i_evaluator_run(&result, s->evaluator, s->trainer->run);
+    const weft_status st =
+        weft_i_evaluator_run(&result, s->evaluator, s->trainer->parallel, s->trainer->run);
     if (st != WEFT_OK)
         return weft_i_error_prefix(st, "evaluation after step %lld", (long long)line->step);
     if (result.n_targets < s->job.n_tokens - 1) {
@@ -124,9 +159,11 @@ weft_status weft_i_train_round(weft_train_session *s)
     if (s->evaluator != NULL &&
         (is_due(line.step, s->options->eval_interval) || line.step == s->settings.train_steps))
         WEFT_TRY(evaluate(s, &line));
-    WEFT_TRY(weft_i_metrics_write(&s->metrics, &line));
-    if (s->callbacks->step != NULL)
-        s->callbacks->step(s->callbacks->user, &line);
+    if (s->is_speaker) {
+        WEFT_TRY(weft_i_metrics_write(&s->metrics, &line));
+        if (s->callbacks->step != NULL)
+            s->callbacks->step(s->callbacks->user, &line);
+    }
     t->round_seconds = fmax(t->round_seconds, weft_i_clock_seconds() - start);
     return WEFT_OK;
 }

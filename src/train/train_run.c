@@ -13,26 +13,12 @@
 #include "base/clock.h"
 #include "base/ctx.h"
 #include "base/env.h"
-
-#include <string.h>
+#include "parallel/ranks.h"
+#include "weft/options.h"
 
 #define SAVE_BYTES_PER_SECOND 1e8 /* before the first save has shown it */
 
 /* ---- the loop ---- */
-
-static bool is_stopping(const weft_train_session *s)
-{
-    if (s->callbacks->should_stop != NULL && s->callbacks->should_stop(s->callbacks->user)) {
-        weft_i_train_note(s, "asked to stop after step %lld", (long long)s->state.step);
-        return true;
-    }
-    if (weft_i_train_is_time_over(s, s->timing.round_seconds)) {
-        weft_i_train_note(s, "stopping after step %lld: --max-minutes %g is nearly over",
-                          (long long)s->state.step, s->options->max_minutes);
-        return true;
-    }
-    return false;
-}
 
 static weft_status run_steps(weft_train_session *s)
 {
@@ -49,7 +35,10 @@ static weft_status run_steps(weft_train_session *s)
             WEFT_TRY(weft_i_train_save(s));
             saved_step = s->state.step;
         }
-        if (s->state.step < s->settings.train_steps && is_stopping(s))
+        bool is_stopping = false;
+        if (s->state.step < s->settings.train_steps)
+            WEFT_TRY(weft_i_train_ask_stop(s, &is_stopping));
+        if (is_stopping)
             break;
     }
     return saved_step == s->state.step ? WEFT_OK : weft_i_train_save(s);
@@ -71,19 +60,28 @@ static void note_end(const weft_train_session *s, uint64_t resident_bytes)
         100.0 * extra / (double)s->plan.total_bytes);
 }
 
-weft_status weft_train_run(const weft_train_options *options,
-                           const weft_ctx_options *ctx_options,
-                           const weft_train_callbacks *callbacks)
+/* What all ranks share: the call's arguments. */
+typedef struct train_call {
+    const weft_train_options *options;
+    const weft_train_callbacks *callbacks;
+    double start;
+} train_call;
+
+static weft_status run_rank(void *user, weft_mesh *mesh)
 {
-    static const weft_train_callbacks none = {.user = NULL};
+    const train_call *call = user;
     weft_status st = WEFT_OK;
     weft_train_session s = {
-        .options = options,
-        .callbacks = callbacks != NULL ? callbacks : &none,
-        .timing = {.start = weft_i_clock_seconds()},
+        .options = call->options,
+        .callbacks = call->callbacks,
+        .timing = {.start = call->start},
+        .mesh = mesh,
+        .ctx = mesh->ctx,
+        .is_speaker = mesh->world_rank == 0,
     };
-    s.notes = (weft_note_sink){.line = s.callbacks->note, .user = s.callbacks->user};
-    WEFT_TRY_GOTO(st, weft_i_train_session_open(&s, ctx_options), out);
+    s.notes.user = s.callbacks->user;
+    s.notes.line = s.is_speaker ? s.callbacks->note : NULL;
+    WEFT_TRY_GOTO(st, weft_i_train_session_open(&s), out);
     WEFT_TRY_GOTO(st, weft_i_train_session_take(&s), out);
     WEFT_TRY_GOTO(st, run_steps(&s), out);
     note_end(&s, weft_i_env_resident_bytes());
@@ -92,4 +90,20 @@ weft_status weft_train_run(const weft_train_options *options,
 out:
     weft_i_train_session_close(&s);
     return st;
+}
+
+weft_status weft_train_run(const weft_train_options *options,
+                           const weft_ctx_options *ctx_options,
+                           const weft_train_callbacks *callbacks)
+{
+    static const weft_train_callbacks none = {.user = NULL};
+    train_call call = {
+        .options = options,
+        .callbacks = callbacks != NULL ? callbacks : &none,
+        .start = weft_i_clock_seconds(),
+    };
+    weft_layout layout;
+    WEFT_TRY(weft_options_check(WEFT_COMMAND_TRAIN, options));
+    WEFT_TRY(weft_i_layout_make(&layout, &options->layout));
+    return weft_i_ranks_run(&layout, &options->layout, ctx_options, run_rank, &call);
 }

@@ -1,7 +1,7 @@
 /*
  * From options to a trainer that is ready for its first step.
  *
- * Order: context; checkpoint (on resume); model; settings; data; comparison with the checkpoint; plan; memory; weights
+ * Order: checkpoint (on resume); model; settings; data; comparison with the checkpoint; plan; memory; weights
  * and state. Everything that can be refused is refused before memory is taken, and the files of the weights are unmapped
  * before the first step.
  */
@@ -11,6 +11,7 @@
 #include "base/ctx.h"
 #include "base/env.h"
 #include "nn/layout_context.h"
+#include "parallel/ranks.h"
 #include "train/out_lock.h"
 #include "train/resume.h"
 #include "weft/options.h"
@@ -24,7 +25,7 @@
 void weft_i_train_note(const weft_train_session *s, const char *fmt, ...)
 {
     char line[NOTE_BYTES];
-    if (s->notes.line == NULL)
+    if (s->notes.line == NULL || !s->is_speaker)
         return;
     va_list args;
     va_start(args, fmt);
@@ -35,14 +36,31 @@ void weft_i_train_note(const weft_train_session *s, const char *fmt, ...)
 
 /* ---- opening ---- */
 
+/* Rank 0 locks and cleans OUT and says which checkpoint the run goes on from. */
+static weft_status find_checkpoint(weft_train_session *s)
+{
+    const weft_train_options *o = s->options;
+    weft_status st = WEFT_OK;
+    if (s->is_speaker && weft_i_dir_exists(o->out))
+        st = weft_i_out_lock(&s->lock, o->out);
+    if (s->is_speaker && st == WEFT_OK)
+        st = weft_i_resume_find(s->ctx->alloc, o->out, o->resume, s->resume_dir);
+    WEFT_TRY(weft_i_mesh_agree(s->mesh, st));
+    const weft_message m = {.op = WEFT_COMM_BROADCAST,
+                            .dtype = WEFT_DTYPE_I32,
+                            .send = s->resume_dir,
+                            .recv = s->resume_dir,
+                            .n_elems = (int64_t)(sizeof(s->resume_dir) / sizeof(int32_t)),
+                            .is_host = true,
+                            .tensor = "checkpoint to go on from"};
+    return weft_comm_call(s->mesh->comm[WEFT_AXIS_WORLD], &m);
+}
+
 /* The checkpoint's model when there is one, else --model; on resume the two must be the same. */
 static weft_status open_model(weft_train_session *s)
 {
     const weft_train_options *o = s->options;
     const char *dtype = o->layout.dtype != NULL ? o->layout.dtype : "";
-    if (weft_i_dir_exists(o->out))
-        WEFT_TRY(weft_i_out_lock(&s->lock, o->out));
-    WEFT_TRY(weft_i_resume_find(s->ctx->alloc, o->out, o->resume, s->resume_dir));
     if (s->resume_dir[0] == '\0')
         return weft_i_source_open(&s->source, s->ctx, o->model, dtype);
     WEFT_TRY(weft_i_trainer_state_read(&s->saved, s->ctx->alloc, s->resume_dir));
@@ -120,18 +138,23 @@ static weft_status open_state(weft_train_session *s)
     return WEFT_OK;
 }
 
-weft_status weft_i_train_session_open(weft_train_session *s, const weft_ctx_options *ctx_options)
+static weft_status open_inputs(weft_train_session *s)
 {
-    s->metrics.file.fd = -1;
-    s->lock = -1;
-    WEFT_TRY(weft_options_check(WEFT_COMMAND_TRAIN, s->options));
-    WEFT_TRY(weft_i_layout_context(&s->ctx, &s->options->layout, ctx_options));
     WEFT_TRY(open_model(s));
     WEFT_TRY(weft_i_train_settings_make(&s->settings, s->options, &s->source.hf.config));
     WEFT_TRY(weft_i_layout_check_positions(s->ctx, &s->source.hf.config, "seq_length",
                                            s->settings.seq_length));
     WEFT_TRY(open_data(s));
     return open_state(s);
+}
+
+weft_status weft_i_train_session_open(weft_train_session *s)
+{
+    s->metrics.file.fd = -1;
+    s->lock = -1;
+    WEFT_TRY(find_checkpoint(s));
+    WEFT_TRY(weft_i_mesh_agree(s->mesh, open_inputs(s)));
+    return weft_i_train_compare_ranks(s);
 }
 
 /* ---- saying what there is ---- */
@@ -180,10 +203,12 @@ static void note_memory(const weft_train_session *s)
 
 static weft_status take_trainer(weft_train_session *s)
 {
-    WEFT_TRY(weft_i_trainer_create(&s->trainer, s->ctx, &s->source, &s->settings,
+    WEFT_TRY(weft_i_trainer_create(&s->trainer, s->mesh, &s->source, &s->settings,
                                    s->plan.workspace_bytes));
-    if (s->resume_dir[0] != '\0')
-        WEFT_TRY(weft_i_checkpoint_read(s->trainer, &s->source, s->resume_dir));
+    if (s->resume_dir[0] != '\0') {
+        const weft_checkpoint c = weft_i_train_checkpoint(s);
+        WEFT_TRY(weft_i_checkpoint_restore(&c, s->resume_dir));
+    }
     weft_i_source_unmap(&s->source);
     WEFT_TRY(weft_i_batch_reader_init(&s->reader, s->ctx->alloc, &s->sampler,
                                       s->settings.global_batch, s->settings.seq_length));
@@ -191,7 +216,7 @@ static weft_status take_trainer(weft_train_session *s)
         s->evaluating =
             (weft_eval_callbacks){.user = s, .should_stop = weft_i_train_is_evaluation_stopped};
         s->job.callbacks = &s->evaluating;
-        WEFT_TRY(weft_i_evaluator_create(&s->evaluator, s->ctx, &s->job));
+        WEFT_TRY(weft_i_evaluator_create(&s->evaluator, s->mesh, &s->job));
     }
     return WEFT_OK;
 }
@@ -208,23 +233,24 @@ static weft_status open_out(weft_train_session *s)
 weft_status weft_i_train_session_take(weft_train_session *s)
 {
     const uint64_t limit = (uint64_t)(s->options->memory_limit_mb * 1e6);
-    WEFT_TRY(weft_i_train_plan_make(&s->plan, s->ctx, &s->source, &s->settings,
-                                    s->job.data != NULL ? &s->job : NULL));
-    note_model(s);
-    WEFT_TRY(weft_i_train_plan_check(&s->plan, limit));
+    weft_status st = weft_i_train_plan_make(&s->plan, s->mesh, &s->source, &s->settings,
+                                            s->job.data != NULL ? &s->job : NULL);
+    if (st == WEFT_OK) {
+        note_model(s);
+        st = weft_i_train_plan_check(&s->plan, limit);
+    }
+    WEFT_TRY(weft_i_mesh_agree(s->mesh, st));
     const weft_ctx_options like = {.n_threads = weft_i_pool_threads(s->ctx->pool)};
     WEFT_TRY(weft_i_backend_warm(&like));
     s->base_bytes = weft_i_env_resident_bytes();
     WEFT_TRY(take_trainer(s));
-    WEFT_TRY(open_out(s));
+    WEFT_TRY(weft_i_mesh_agree(s->mesh, s->is_speaker ? open_out(s) : WEFT_OK));
     note_memory(s);
     return WEFT_OK;
 }
 
 void weft_i_train_session_close(weft_train_session *s)
 {
-    if (s->ctx == NULL)
-        return;
     (void)weft_i_metrics_close(&s->metrics);
     weft_i_out_unlock(&s->lock);
     weft_i_evaluator_destroy(s->evaluator);
@@ -236,5 +262,4 @@ void weft_i_train_session_close(weft_train_session *s)
     weft_i_tokenizer_close(s->tokenizer);
     weft_i_source_close(&s->source, s->ctx);
     weft_i_trainer_state_fini(&s->saved);
-    weft_ctx_destroy(s->ctx);
 }

@@ -1,4 +1,4 @@
-/* All that a call of weft_train_run holds: what was opened, planned and taken, in the order it is given back. */
+/* All that one rank of a weft_train_run holds: what was opened, planned and taken, in the order it is given back. */
 #ifndef WEFT_TRAIN_TRAIN_SESSION_H
 #define WEFT_TRAIN_TRAIN_SESSION_H
 
@@ -22,8 +22,10 @@ typedef struct weft_train_session {
     weft_note_sink notes;
     weft_train_timing timing;
 
-    weft_ctx *ctx;
-    int lock;                       /* on OUT (out_lock.h); -1 */
+    weft_mesh *mesh; /* this rank's */
+    weft_ctx *ctx;   /* the mesh's */
+    bool is_speaker; /* rank 0: notes, metrics, the caller's callbacks, the folder's lock */
+    int lock;        /* on OUT (out_lock.h); -1 */
     char resume_dir[WEFT_PATH_MAX]; /* the checkpoint that was gone on from; "" */
     weft_trainer_state saved;       /* what it says */
     weft_source source;
@@ -45,11 +47,21 @@ typedef struct weft_train_session {
 } weft_train_session;
 
 /**
- * Opens model, data and, on resume, the checkpoint; checks all of it against each other. Takes no tensor.
+ * Opens model, data and, on resume, the checkpoint; checks all of it against each other, and over the ranks. Takes no tensor.
  *
+ * @collective  every rank
  * @return WEFT_OK | what opening and checking fail with
  */
-weft_status weft_i_train_session_open(weft_train_session *s, const weft_ctx_options *ctx_options);
+weft_status weft_i_train_session_open(weft_train_session *s);
+
+/**
+ * Before memory is taken: whether all ranks run the same version with the same config, tensors, options and data.
+ * train_compare.c.
+ *
+ * @collective  every rank
+ * @return      WEFT_OK | MISMATCH the rank and the thing that differ
+ */
+weft_status weft_i_train_compare_ranks(const weft_train_session *s);
 
 /** Plans by a dry run, refuses what does not fit, takes all memory, fills it, says so in notes. */
 weft_status weft_i_train_session_take(weft_train_session *s);
@@ -64,6 +76,12 @@ void weft_i_train_session_close(weft_train_session *s);
  * @return WEFT_OK | NUMERIC | IO
  */
 weft_status weft_i_train_round(weft_train_session *s);
+
+/** What a checkpoint of the run is made of, or read into. train_round.c. */
+weft_checkpoint weft_i_train_checkpoint(const weft_train_session *s);
+
+/** What a rank decides for all: whether to stop, asked of the caller and the clock by rank 0. train_round.c. */
+weft_status weft_i_train_ask_stop(weft_train_session *s, bool *is_stopping);
 
 /** Whether next_seconds more and a save would not fit before --max-minutes. train_round.c. */
 bool weft_i_train_is_time_over(const weft_train_session *s, double next_seconds);

@@ -2,7 +2,7 @@
  * The state of a training run on one context, and its step.
  *
  * A step: count the targets of the global batch on the host; forward and backward of each micro-batch, gradients adding
- * up; exact sums of token losses and of squared gradients; clipping's factor; the update.
+ * up over micro-batches and ranks; exact sums of token losses and of squared gradients; clipping's factor; the update.
  *
  * Invariants
  *  1. The loss is divided once: every token's gradient is multiplied by 1 / (counted targets of the global batch) where it
@@ -10,6 +10,7 @@
  *  2. Backward follows each forward: activations are those of one micro-batch, whatever the accumulation.
  *  3. A step takes no memory. All state exists (and is touched) before the first one.
  *  4. A loss or gradient that is not finite stops the step before the update.
+ * Communication: that of the parallel methods; 1 all_reduce of the two sums.
  * Reading data, saving and the loop over steps are left to the callers.
  */
 #include "train/trainer.h"
@@ -59,77 +60,77 @@ static weft_status make_model(weft_trainer *t, const weft_source *source)
     config.attn_dropout = t->settings.attn_dropout;
     WEFT_TRY(weft_model_from_config(&t->model, t->ctx, &config, source->dtype));
     WEFT_TRY(freeze(t->model, &t->settings));
-    WEFT_TRY(weft_model_allocate(t->model, true));
-    if (weft_i_alloc_is_dry(t->ctx->alloc))
-        return WEFT_OK;
-    if (source->weights != NULL)
-        return weft_i_weights_load(t->model, source->weights, &source->names);
-    return weft_model_init_weights(t->model, t->settings.seed);
+    WEFT_TRY(weft_i_parallel_create(&t->parallel, t->mesh, t->model, true));
+    if (weft_i_parallel_is_source(t->parallel) && !weft_i_alloc_is_dry(t->ctx->alloc)) {
+        const weft_parts *here = weft_i_parallel_values(t->parallel);
+        WEFT_TRY(weft_i_source_fill(source, t->model, here->part, here->n, t->settings.seed));
+    }
+    return weft_i_parallel_share_weights(t->parallel);
 }
 
 static weft_status make_run(weft_trainer *t, size_t workspace_bytes)
 {
-    const weft_run_options options = {
+    weft_run_options options = {
         .n_seqs = t->settings.micro_batch,
         .n_tokens = t->settings.seq_length,
         .n_slots = 1,
         .recompute = t->settings.recompute,
         .workspace_bytes = workspace_bytes,
     };
-    void *samples = NULL;
+    options.hooks = weft_i_parallel_hooks(t->parallel, &options.n_hooks);
     WEFT_TRY(weft_run_create(&t->run, t->model, &options));
-    WEFT_TRY(weft_i_alloc_new(t->ctx->alloc, (size_t)t->settings.micro_batch, sizeof(*t->samples),
-                              &samples));
-    t->samples = samples;
-    return WEFT_OK;
+    return weft_i_alloc_array(t->ctx->alloc, t->settings.global_batch, sizeof(*t->samples),
+                              &t->samples);
+}
+
+/* Elements from a to b, both addresses of elements of `size` bytes; b lies at or behind a. */
+static int64_t elems_between(const void *a, const void *b, size_t size)
+{
+    return (int64_t)(((uintptr_t)b - (uintptr_t)a) / size);
 }
 
 /*
- * Whether b goes on where a's span is: neighbours in weights and gradients alike (the padding between them is zeros with
- * zero gradients, which every optimizer leaves as they are) that decay alike.
+ * Whether part b goes on where span a is: in weights, gradients and state alike, with less than a parameter's padding in
+ * between (zeros with zero gradients, which every optimizer leaves as they are), and decays alike.
  */
-static bool is_next(const weft_param *first, const weft_param *b)
+static bool is_next(const weft_span *a, const weft_part *b)
 {
-    return first->is_decayed == b->is_decayed &&
-           b->value_first - first->value_first == b->grad_first - first->grad_first;
+    const int64_t at = b->state_first - a->first;
+    return a->is_decayed == b->param->is_decayed && at >= a->value.cols &&
+           at < a->value.cols + WEFT_PARAM_ALIGN_ELEMS &&
+           elems_between(a->value.data, b->value.data, weft_dtype_bytes(a->value.dtype)) == at &&
+           elems_between(a->grad.data, b->grad.data, sizeof(float)) == at;
 }
 
-/* The trained parameters as spans, as few as there can be, into spans [parameters]. */
-static int64_t make_spans(weft_model *m, weft_span *spans, int64_t *n_elems)
+/* The parts that are updated here as spans, as few as there can be, into spans [parts]. */
+static int64_t make_spans(const weft_parts *parts, weft_span *spans)
 {
     int64_t n = 0;
-    const weft_param *first = NULL;
-    *n_elems = 0;
-    for (int64_t i = 0; i < weft_model_param_count(m); i++) {
-        const weft_param *p = weft_model_param(m, i);
-        if (p->is_frozen)
+    for (int64_t i = 0; i < parts->n; i++) {
+        const weft_part *p = &parts->part[i];
+        weft_span *last = n > 0 ? &spans[n - 1] : NULL;
+        if (last == NULL || !is_next(last, p)) {
+            spans[n++] = (weft_span){.value = p->value,
+                                     .grad = p->grad,
+                                     .first = p->state_first,
+                                     .is_decayed = p->param->is_decayed};
             continue;
-        const int64_t end = p->grad_first + p->rows * p->cols;
-        if (first == NULL || !is_next(first, p)) {
-            first = p;
-            spans[n].value = weft_view_make(p->value.data, p->value.dtype, 1, 0);
-            spans[n].grad = weft_view_make(p->grad.data, p->grad.dtype, 1, 0);
-            spans[n].first = p->grad_first;
-            spans[n].is_decayed = p->is_decayed;
-            n++;
         }
-        const int64_t length = end - first->grad_first;
-        spans[n - 1].value = weft_view_make(spans[n - 1].value.data, p->value.dtype, 1, length);
-        spans[n - 1].grad = weft_view_make(spans[n - 1].grad.data, p->grad.dtype, 1, length);
-        *n_elems = WEFT_MAX(*n_elems, end);
+        const int64_t length = p->state_first + p->n - last->first;
+        last->value = weft_view_make(last->value.data, last->value.dtype, 1, length);
+        last->grad = weft_view_make(last->grad.data, last->grad.dtype, 1, length);
     }
     return n;
 }
 
 static weft_status make_optimizer(weft_trainer *t)
 {
-    void *spans = NULL;
-    int64_t n_elems = 0;
-    WEFT_TRY(weft_i_alloc_new(t->ctx->alloc, (size_t)weft_model_param_count(t->model),
-                              sizeof(weft_span), &spans));
-    const int64_t n_spans = make_spans(t->model, spans, &n_elems);
+    const weft_parts *parts = weft_i_parallel_states(t->parallel);
+    weft_span *spans = NULL;
+    WEFT_TRY(weft_i_alloc_array(t->ctx->alloc, WEFT_MAX(parts->n, 1), sizeof(*spans), &spans));
+    const int64_t n_spans = make_spans(parts, spans);
     weft_status st = weft_i_optimizer_create(&t->optimizer, t->ctx, &t->settings.optimizer, spans,
-                                             n_spans, n_elems);
+                                             n_spans, weft_i_parallel_state_elems(t->parallel));
     weft_i_alloc_put(t->ctx->alloc, spans);
     if (st == WEFT_OK)
         st = weft_i_optimizer_fill_master(t->optimizer, workspace_of(t));
@@ -137,7 +138,7 @@ static weft_status make_optimizer(weft_trainer *t)
 }
 
 weft_status weft_i_trainer_create(weft_trainer **out,
-                                  weft_ctx *ctx,
+                                  weft_mesh *mesh,
                                   const weft_source *source,
                                   const weft_train_settings *settings,
                                   size_t workspace_bytes)
@@ -145,9 +146,10 @@ weft_status weft_i_trainer_create(weft_trainer **out,
     weft_status st = WEFT_OK;
     void *block = NULL;
     *out = NULL;
-    WEFT_TRY(weft_i_alloc_new(ctx->alloc, 1, sizeof(weft_trainer), &block));
+    WEFT_TRY(weft_i_alloc_new(mesh->ctx->alloc, 1, sizeof(weft_trainer), &block));
     weft_trainer *t = block;
-    t->ctx = ctx;
+    t->ctx = mesh->ctx;
+    t->mesh = mesh;
     t->settings = *settings;
     WEFT_TRY_GOTO(st, make_model(t, source), out);
     WEFT_TRY_GOTO(st, make_run(t, workspace_bytes), out);
@@ -166,6 +168,7 @@ void weft_i_trainer_destroy(weft_trainer *t)
         return;
     weft_i_optimizer_destroy(t->optimizer);
     weft_run_destroy(t->run);
+    weft_i_parallel_destroy(t->parallel);
     weft_model_destroy(t->model);
     weft_i_alloc_put(t->ctx->alloc, t->samples);
     weft_i_alloc_put(t->ctx->alloc, t);
@@ -173,34 +176,62 @@ void weft_i_trainer_destroy(weft_trainer *t)
 
 /* ---- what is not finite ---- */
 
-static weft_status find_in(weft_trainer *t, weft_view x, int64_t *index)
-{
-    const weft_find_nonfinite_args args = {.x = x, .index = index};
-    *index = -1;
-    return weft_exec_op(weft_run_exec(t->run), WEFT_OP_FIND_NONFINITE, &args);
-}
+/* Something that is not finite: weights count before gradients (they are the cause when they are bad), then in flat order. */
+typedef struct nonfinite {
+    int64_t place; /* of the parameter in that order; INT64_MAX: none */
+    int64_t element;
+} nonfinite;
 
-/* "gradient of NAME at [1, 2]", the weights before the gradients (they are the cause when they are bad). */
-static weft_status name_nonfinite(weft_trainer *t, char *out, size_t size)
+/* The first in what this rank owns. */
+static weft_status find_here(weft_trainer *t, nonfinite *out)
 {
-    static const char *const what[] = {"weight", "gradient of"};
+    const weft_parts *owned = weft_i_parallel_owned(t->parallel);
+    const int64_t n_params = weft_model_param_count(t->model);
     for (int pass = 0; pass < 2; pass++) {
-        for (int64_t i = 0; i < weft_model_param_count(t->model); i++) {
-            const weft_param *p = weft_model_param(t->model, i);
-            if (pass == 1 && p->is_frozen)
-                continue;
+        for (int64_t i = 0; i < owned->n && out->place == INT64_MAX; i++) {
+            const weft_part *p = &owned->part[i];
             int64_t index = -1;
-            WEFT_TRY(find_in(t, pass == 0 ? p->value : p->grad, &index));
-            if (index < 0)
+            const weft_find_nonfinite_args args = {.x = pass == 0 ? p->value : p->grad,
+                                                   .index = &index};
+            if (args.x.data == NULL)
                 continue;
-            if (p->n_dims == 1)
-                return weft_i_str_print(out, size, "%s %s at [%lld]", what[pass], p->name,
-                                        (long long)index);
-            return weft_i_str_print(out, size, "%s %s at [%lld, %lld]", what[pass], p->name,
-                                    (long long)(index / p->cols), (long long)(index % p->cols));
+            WEFT_TRY(weft_exec_op(weft_run_exec(t->run), WEFT_OP_FIND_NONFINITE, &args));
+            if (index >= 0)
+                *out = (nonfinite){pass * n_params + p->number, p->first + index};
         }
     }
-    return weft_i_str_print(out, size, "none of the weights and gradients");
+    return WEFT_OK;
+}
+
+/* The first over all ranks: the smallest place, then the smallest element of those there. */
+static weft_status find_first(weft_trainer *t, nonfinite *out)
+{
+    *out = (nonfinite){INT64_MAX, 0};
+    WEFT_TRY(find_here(t, out));
+    int64_t place = -out->place;
+    WEFT_TRY(weft_i_parallel_largest(t->parallel, &place));
+    int64_t element = out->place == -place ? -out->element : -INT64_MAX;
+    WEFT_TRY(weft_i_parallel_largest(t->parallel, &element));
+    *out = (nonfinite){-place, -element};
+    return WEFT_OK;
+}
+
+/* "gradient of NAME at [1, 2]". */
+static weft_status name_nonfinite(weft_trainer *t, char *out, size_t size)
+{
+    const int64_t n_params = weft_model_param_count(t->model);
+    nonfinite first;
+    WEFT_TRY(find_first(t, &first));
+    if (first.place == INT64_MAX)
+        return weft_i_str_print(out, size, "none of the weights and gradients");
+    const weft_param *p = weft_model_param(t->model, first.place % n_params);
+    const char *what = first.place < n_params ? "weight" : "gradient of";
+    if (p->n_dims == 1)
+        return weft_i_str_print(out, size, "%s %s at [%lld]", what, p->name,
+                                (long long)first.element);
+    return weft_i_str_print(out, size, "%s %s at [%lld, %lld]", what, p->name,
+                            (long long)(first.element / p->cols),
+                            (long long)(first.element % p->cols));
 }
 
 /* Fails when the loss or the norm is not finite. A dry run looks too, for the workspace of looking. */
@@ -223,6 +254,13 @@ static weft_status check_finite(weft_trainer *t, int64_t step, double loss, doub
 
 /* ---- the step ---- */
 
+/* What a step adds up exactly. */
+typedef struct step_sums {
+    weft_trainer *trainer;
+    weft_sum loss;    /* token losses */
+    weft_sum squares; /* squared gradients */
+} step_sums;
+
 static int64_t count_targets(const weft_train_batch *b)
 {
     int64_t n = 0;
@@ -243,34 +281,39 @@ static void set_exec(weft_trainer *t, int64_t step, int64_t n_targets)
     e->loss_scale = (float)(1.0 / (double)n_targets);
 }
 
-static weft_status run_micro_batch(
-    weft_trainer *t, const weft_train_batch *b, int64_t first, int64_t n_seqs, weft_sum *loss)
+/* The token losses of a micro-batch into the exact sum. */
+static weft_status add_losses(void *user, const weft_micro_batch *mb)
 {
-    const int64_t at = first * b->n_tokens;
-    for (int64_t i = 0; i < n_seqs; i++)
-        t->samples[i] = b->first_sample + first + i;
-    const weft_host_batch host = {
-        .n_seqs = n_seqs,
-        .n_tokens = b->n_tokens,
-        .ids = b->ids + at,
-        .targets = b->targets + at,
-        .samples = t->samples,
-    };
-    WEFT_TRY(weft_run_load(t->run, 0, &host));
-    WEFT_TRY(weft_run_forward(t->run, 0));
-    WEFT_TRY(weft_run_backward(t->run, 0, WEFT_BACKWARD_BOTH));
-    const weft_sum_args sum = {.x = weft_run_losses(t->run, 0), .sum = loss};
-    return weft_exec_op(weft_run_exec(t->run), WEFT_OP_SUM, &sum);
+    step_sums *s = user;
+    const weft_sum_args sum = {.x = mb->losses, .sum = &s->loss};
+    return weft_exec_op(weft_run_exec(s->trainer->run), WEFT_OP_SUM, &sum);
 }
 
-static weft_status gradient_norm(weft_trainer *t, double *out)
+/* Forward and backward of the whole batch; the sums of losses and of squared gradients over all ranks. */
+static weft_status run_batch(weft_trainer *t, const weft_train_batch *b, step_sums *s)
 {
-    weft_sum squares;
-    weft_i_sum_init(&squares);
-    for (int64_t i = 0; i < t->optimizer->n_spans; i++)
-        WEFT_TRY(weft_i_clip_add_squares(&squares, t->ctx->backend, workspace_of(t),
-                                         t->optimizer->spans[i].grad));
-    *out = weft_i_clip_norm(&squares);
+    for (int64_t i = 0; i < b->n_seqs; i++)
+        t->samples[i] = b->first_sample + i;
+    const weft_host_batch host = {
+        .n_seqs = b->n_seqs,
+        .n_tokens = b->n_tokens,
+        .ids = b->ids,
+        .targets = b->targets,
+        .samples = t->samples,
+    };
+    const weft_parallel_pass pass = {
+        .batch = &host, .micro_batch = t->settings.micro_batch, .done = add_losses, .user = s};
+    WEFT_TRY(weft_i_parallel_train_pass(t->parallel, t->run, &pass));
+    const weft_parts *owned = weft_i_parallel_owned(t->parallel);
+    for (int64_t i = 0; i < owned->n; i++) {
+        if (owned->part[i].grad.data != NULL)
+            WEFT_TRY(weft_i_clip_add_squares(&s->squares, t->ctx->backend, workspace_of(t),
+                                             owned->part[i].grad));
+    }
+    weft_sum both[2] = {s->loss, s->squares};
+    WEFT_TRY(weft_i_parallel_add_up(t->parallel, both, 2, NULL, 0));
+    s->loss = both[0];
+    s->squares = both[1];
     return WEFT_OK;
 }
 
@@ -289,7 +332,7 @@ weft_status weft_i_trainer_step(weft_trainer *t,
                                 const weft_train_batch *batch,
                                 weft_train_outcome *out)
 {
-    weft_sum loss;
+    step_sums sums = {.trainer = t};
     const int64_t n_targets = count_targets(batch);
     *out = (weft_train_outcome){
         .lr = weft_i_lr_schedule_at(&t->settings.schedule, step),
@@ -299,21 +342,18 @@ weft_status weft_i_trainer_step(weft_trainer *t,
         warn_empty(t, step);
         return WEFT_OK;
     }
-    weft_i_sum_init(&loss);
+    weft_i_sum_init(&sums.loss);
+    weft_i_sum_init(&sums.squares);
     set_exec(t, step, n_targets);
-    weft_model_begin_step(t->model);
-    for (int64_t first = 0; first < batch->n_seqs; first += t->settings.micro_batch) {
-        const int64_t n_seqs = WEFT_MIN(t->settings.micro_batch, batch->n_seqs - first);
-        WEFT_TRY(run_micro_batch(t, batch, first, n_seqs, &loss));
-    }
-    WEFT_TRY(weft_model_end_step(t->model));
-    out->loss = weft_i_sum_value(&loss) / (double)n_targets;
-    WEFT_TRY(gradient_norm(t, &out->grad_norm));
+    WEFT_TRY(run_batch(t, batch, &sums));
+    out->loss = weft_i_sum_value(&sums.loss) / (double)n_targets;
+    out->grad_norm = weft_i_clip_norm(&sums.squares);
     WEFT_TRY(check_finite(t, step, out->loss, out->grad_norm));
     const weft_optimizer_step update = {
         .step = step,
         .lr = out->lr,
         .grad_scale = weft_i_clip_scale(out->grad_norm, t->settings.clip_grad),
     };
-    return weft_i_optimizer_apply(t->optimizer, workspace_of(t), &update);
+    WEFT_TRY(weft_i_optimizer_apply(t->optimizer, workspace_of(t), &update));
+    return weft_i_parallel_share_update(t->parallel);
 }

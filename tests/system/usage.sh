@@ -51,7 +51,7 @@ silent out
 
 # One rank: what asks for more is refused, with exit code 3 (not in this version).
 printf 'some text, long enough for one short sequence' >"$work/text"
-for axis in "--dp 2" "--tp 2" "--pp 2" "--ranks 4" "--strategy data-parallel --dp 2"; do
+for axis in "--tp 2" "--pp 2"; do
     expect 3 "$weft" eval --model "$golden/gpt2/model" --data "$work/text" $axis
     says err "${axis##*--}"
 done

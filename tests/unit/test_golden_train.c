@@ -3,6 +3,7 @@
  * bounds and why parameters need their own).
  */
 #include "golden.h"
+#include "one_rank.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 typedef struct setup {
     golden g;
     weft_ctx *ctx;
+    weft_mesh *mesh;
     weft_source source;
     weft_trainer *trainer;
     int64_t n_seqs, n_tokens;
@@ -42,6 +44,7 @@ static void open_setup(setup *u, void **state, const char *model, weft_backend_k
     memset(u, 0, sizeof(*u));
     golden_open(&u->g, *state, model, "golden.safetensors");
     expect_ok(weft_ctx_create(&u->ctx, &options));
+    u->mesh = one_rank_mesh(u->ctx);
     expect_ok(
         weft_i_source_open(&u->source, u->ctx, golden_folder(&u->g, GOLDEN_NEW, folder), "fp32"));
     const weft_st_tensor *ids = golden_tensor(&u->g, "train.input_ids");
@@ -60,9 +63,9 @@ static void open_setup(setup *u, void **state, const char *model, weft_backend_k
     o.adam_eps = 1e-8;
     o.clip_grad = 1.0;
     expect_ok(weft_i_train_settings_make(&settings, &o, &u->source.hf.config));
-    expect_ok(weft_i_train_plan_make(&plan, u->ctx, &u->source, &settings, NULL));
+    expect_ok(weft_i_train_plan_make(&plan, u->mesh, &u->source, &settings, NULL));
     expect_ok(
-        weft_i_trainer_create(&u->trainer, u->ctx, &u->source, &settings, plan.workspace_bytes));
+        weft_i_trainer_create(&u->trainer, u->mesh, &u->source, &settings, plan.workspace_bytes));
     u->ids = take(u, u->n_seqs * u->n_tokens, sizeof(int32_t));
     u->targets = take(u, u->n_seqs * u->n_tokens, sizeof(int32_t));
     u->values = take(u, 65536, sizeof(float));
@@ -75,6 +78,7 @@ static void close_setup(setup *u)
     weft_i_alloc_put(u->ctx->alloc, u->values);
     weft_i_trainer_destroy(u->trainer);
     weft_i_source_close(&u->source, u->ctx);
+    weft_i_mesh_destroy(u->mesh);
     weft_ctx_destroy(u->ctx);
     golden_close(&u->g);
 }

@@ -2,6 +2,7 @@
  * Checkpoints: every tensor and moment comes back, in one file or in shards, under the names that were read; the folder's
  * other files; and what a killed run leaves behind.
  */
+#include "one_rank.h"
 #include "train_case.h"
 
 #include "base/ctx.h"
@@ -18,17 +19,25 @@ static void open_session(weft_train_session *s, const train_case *c)
     memset(s, 0, sizeof(*s));
     s->options = &c->options;
     s->callbacks = &nobody;
-    CHECK_OK(weft_i_train_session_open(s, NULL));
+    s->mesh = one_rank_open();
+    s->ctx = s->mesh->ctx;
+    s->is_speaker = true;
+    CHECK_OK(weft_i_train_session_open(s));
     CHECK_OK(weft_i_train_session_take(s));
 }
 
-static weft_checkpoint describe(weft_train_session *s, uint64_t shard_bytes)
+static void close_session(weft_train_session *s)
 {
-    return (weft_checkpoint){.out = s->options->out,
-                             .trainer = s->trainer,
-                             .source = &s->source,
-                             .state = &s->state,
-                             .shard_bytes = shard_bytes};
+    weft_i_train_session_close(s);
+    one_rank_close(s->mesh);
+}
+
+static weft_checkpoint describe(const weft_train_session *s, uint64_t shard_bytes)
+{
+    weft_checkpoint c = weft_i_train_checkpoint(s);
+    c.shard_bytes = shard_bytes;
+    c.keep = 0;
+    return c;
 }
 
 /* Weights and state of two trainers are the same bits. */
@@ -73,8 +82,8 @@ static void round_trip(void **state, weft_family family, const char *dtype, uint
     assert_int_equal(b.state.next_sample, 8);
     assert_int_equal(b.state.total_tokens, 2 * 4 * 16);
     same_trainers(a.trainer, b.trainer);
-    weft_i_train_session_close(&a);
-    weft_i_train_session_close(&b);
+    close_session(&a);
+    close_session(&b);
     CHECK_OK(weft_i_dir_remove(c.out));
 }
 
@@ -122,7 +131,7 @@ static void test_train_checkpoint__holds_what_it_says(void **state)
     assert_int_equal(t->shape.dim[0], 32);
     assert_int_equal(t->shape.dim[1], 128);
     weft_i_st_close(file);
-    weft_i_train_session_close(&s);
+    close_session(&s);
 }
 
 /* Fine-tuning: names as the folder spells them, tokenizer files along, also after the folder they came from is gone. */
@@ -153,7 +162,7 @@ static void test_train_checkpoint__keeps_names_and_files_of_the_folder(void **st
         CHECK_OK(weft_i_train_round(&s));
         CHECK_OK(weft_i_train_save(&s));
     }
-    weft_i_train_session_close(&s);
+    close_session(&s);
     weft_st *file = NULL;
     CHECK_OK(weft_i_path_join(folder, c.out, "latest"));
     CHECK_OK(weft_i_st_open_folder(&file, c.s->alloc, folder, "model"));
@@ -236,7 +245,7 @@ static void test_train_checkpoint__one_of_the_same_step_is_replaced(void **state
     assert_false(has(c.out, "checkpoint-1/file"));
     assert_true(has(c.out, "checkpoint-1/model.safetensors"));
     assert_false(has(c.out, "replaced-checkpoint-1"));
-    weft_i_train_session_close(&s);
+    close_session(&s);
 }
 
 /* Two runs into one folder: the second is told. */
@@ -248,7 +257,7 @@ static void test_train_checkpoint__one_run_at_a_time(void **state)
     c.options.train_steps = 1;
     open_session(&s, &c);
     CHECK_FAILS(train_case_run(&c, NULL), WEFT_STATUS_IO, "another run is writing there");
-    weft_i_train_session_close(&s);
+    close_session(&s);
     CHECK_OK(train_case_run(&c, NULL));
 }
 

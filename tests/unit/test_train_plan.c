@@ -2,6 +2,7 @@
  * The plan is what the run takes: bytes by kind, exactly, for both families, types, recompute modes, with and without
  * evaluation; and a round takes nothing after that.
  */
+#include "one_rank.h"
 #include "train_case.h"
 
 #include "base/ctx.h"
@@ -13,8 +14,17 @@ static void open_session(weft_train_session *s, const train_case *c)
     memset(s, 0, sizeof(*s));
     s->options = &c->options;
     s->callbacks = &none;
-    CHECK_OK(weft_i_train_session_open(s, NULL));
+    s->mesh = one_rank_open();
+    s->ctx = s->mesh->ctx;
+    s->is_speaker = true;
+    CHECK_OK(weft_i_train_session_open(s));
     CHECK_OK(weft_i_train_session_take(s));
+}
+
+static void close_session(weft_train_session *s)
+{
+    weft_i_train_session_close(s);
+    one_rank_close(s->mesh);
 }
 
 /* Blocks handed out so far, of all kinds. */
@@ -61,7 +71,7 @@ static void run_case(train_case *c)
     CHECK_OK(weft_i_train_save(&s));
     weft_i_alloc_counts(s.ctx->alloc, WEFT_MEM_CONTROL, &again);
     assert_int_equal(control.now_bytes, again.now_bytes);
-    weft_i_train_session_close(&s);
+    close_session(&s);
     CHECK_OK(weft_i_dir_remove(c->out));
 }
 
@@ -84,7 +94,7 @@ static void check_family(void **state, weft_family family)
                     weft_train_session s;
                     open_session(&s, &c);
                     activations[k] = s.plan.bytes[WEFT_MEM_ACTIVATIONS];
-                    weft_i_train_session_close(&s);
+                    close_session(&s);
                     CHECK_OK(weft_i_dir_remove(c.out));
                 }
             }
@@ -138,7 +148,7 @@ static void test_train_plan__kinds_are_what_they_should_be(void **state)
         const double tokens = 4.0 * 16.0;
         const double least = 6.0 * tokens * (n - 53.0 * 32.0);
         assert_true(s.plan.step_flops > least && s.plan.step_flops < 1.6 * least);
-        weft_i_train_session_close(&s);
+        close_session(&s);
         CHECK_OK(weft_i_dir_remove(c.out));
     }
 }

@@ -1,4 +1,5 @@
 /* The step itself, on batches made by hand: masks, accumulation, decay, what is not finite, what is known in advance. */
+#include "one_rank.h"
 #include "train_case.h"
 
 #include "base/ctx.h"
@@ -10,6 +11,7 @@
 
 typedef struct fixture {
     weft_ctx *ctx;
+    weft_mesh *mesh;
     weft_source source;
     weft_train_settings settings;
     weft_trainer *trainer;
@@ -35,11 +37,12 @@ static void open_fixture_of(fixture *f, train_case *c, int64_t seq_length)
         .n_threads = 1, .log = on_log, .log_user = f, .log_level = WEFT_LOG_WARN};
     c->options.seq_length = seq_length;
     CHECK_OK(weft_ctx_create(&f->ctx, &o));
+    f->mesh = one_rank_mesh(f->ctx);
     CHECK_OK(weft_i_source_open(&f->source, f->ctx, c->config, c->options.layout.dtype));
     CHECK_OK(weft_i_train_settings_make(&f->settings, &c->options, &f->source.hf.config));
-    CHECK_OK(weft_i_train_plan_make(&plan, f->ctx, &f->source, &f->settings, NULL));
-    CHECK_OK(
-        weft_i_trainer_create(&f->trainer, f->ctx, &f->source, &f->settings, plan.workspace_bytes));
+    CHECK_OK(weft_i_train_plan_make(&plan, f->mesh, &f->source, &f->settings, NULL));
+    CHECK_OK(weft_i_trainer_create(&f->trainer, f->mesh, &f->source, &f->settings,
+                                   plan.workspace_bytes));
 }
 
 static void open_fixture(fixture *f, train_case *c)
@@ -51,6 +54,7 @@ static void close_fixture(fixture *f)
 {
     weft_i_trainer_destroy(f->trainer);
     weft_i_source_close(&f->source, f->ctx);
+    weft_i_mesh_destroy(f->mesh);
     weft_ctx_destroy(f->ctx);
 }
 
