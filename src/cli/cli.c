@@ -45,7 +45,9 @@ int weft_i_cli_fail(weft_status st)
 {
     (void)fflush(stdout);
     (void)fprintf(stderr, "weft: error: %s\n", weft_last_error());
-    return exit_code_of(st);
+    const int exit_code = exit_code_of(st);
+    /* A file that cannot be written once steps have begun is not bad input: the run failed. */
+    return weft_last_error_is_of_run() && exit_code != WEFT_EXIT_BUG ? WEFT_EXIT_FAILED : exit_code;
 }
 
 bool weft_i_cli_parse(weft_options **out,

@@ -4,6 +4,8 @@
 #ifndef WEFT_CLI_CLI_H
 #define WEFT_CLI_CLI_H
 
+#include <pthread.h>
+
 #include "weft.h"
 
 enum {
@@ -23,7 +25,7 @@ int weft_i_cli_info(int argc, const char *const *argv);
 int weft_i_cli_diff(int argc, const char *const *argv);
 int weft_i_cli_tokenize(int argc, const char *const *argv);
 
-/** Prints the thread's error to standard error and returns the exit code. */
+/** Prints the thread's error to standard error and returns the exit code: FAILED for what a run met after its start. */
 int weft_i_cli_fail(weft_status st);
 
 /** Reads a command's arguments. false: the program ends with *exit_code (help was shown, or the arguments are wrong). */
@@ -44,8 +46,9 @@ void weft_i_cli_line(void *user, const char *line);
  */
 int weft_i_cli_finish(int exit_code);
 
-/** Progress on standard error: lines, and on a terminal one line that is written over. */
+/** Progress on standard error: lines, and on a terminal one line that is written over. From any thread. */
 typedef struct weft_cli_screen {
+    pthread_mutex_t lock;
     bool is_terminal;
     bool has_live; /* the cursor stands behind a live line */
 } weft_cli_screen;

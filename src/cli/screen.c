@@ -14,13 +14,22 @@
 void weft_i_cli_screen_init(weft_cli_screen *s)
 {
     *s = (weft_cli_screen){.is_terminal = isatty(STDERR_FILENO) == 1};
+    (void)pthread_mutex_init(&s->lock, NULL);
 }
 
-void weft_i_cli_screen_clear(weft_cli_screen *s)
+/* Under the lock. */
+static void clear(weft_cli_screen *s)
 {
     if (s->has_live)
         (void)fputs("\r\033[K", stderr);
     s->has_live = false;
+}
+
+void weft_i_cli_screen_clear(weft_cli_screen *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    clear(s);
+    (void)pthread_mutex_unlock(&s->lock);
 }
 
 /* Columns of the terminal now, less one: a live line that wraps could not be written over. */
@@ -35,16 +44,20 @@ void weft_i_cli_screen_live(weft_cli_screen *s, const char *line)
 {
     if (!s->is_terminal)
         return;
-    weft_i_cli_screen_clear(s);
+    (void)pthread_mutex_lock(&s->lock);
+    clear(s);
     (void)fprintf(stderr, "%.*s", live_columns(), line);
     (void)fflush(stderr);
     s->has_live = true;
+    (void)pthread_mutex_unlock(&s->lock);
 }
 
 void weft_i_cli_screen_line(weft_cli_screen *s, const char *line)
 {
-    weft_i_cli_screen_clear(s);
+    (void)pthread_mutex_lock(&s->lock);
+    clear(s);
     (void)fprintf(stderr, "%s\n", line);
+    (void)pthread_mutex_unlock(&s->lock);
 }
 
 void weft_i_cli_note(void *user, const char *line)
@@ -55,8 +68,10 @@ void weft_i_cli_note(void *user, const char *line)
 static void log_line(void *user, weft_log_level level, const char *line)
 {
     weft_cli_screen *s = user;
-    weft_i_cli_screen_clear(s);
+    (void)pthread_mutex_lock(&s->lock);
+    clear(s);
     (void)fprintf(stderr, "weft: %s%s\n", level == WEFT_LOG_WARN ? "warning: " : "", line);
+    (void)pthread_mutex_unlock(&s->lock);
 }
 
 weft_ctx_options weft_i_cli_ctx_options(weft_cli_screen *s)

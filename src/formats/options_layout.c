@@ -8,18 +8,18 @@
 
 const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
     {"dp", WEFT_OPTION_INT, WEFT_AT_INT(L, dp), .low = 1, .high = 1048576, .shown = "1",
-     .help = "Data-parallel ranks: each has the model and its share of the batch."},
+     .help = "Data-parallel ranks, threads of this process: each computes its share of the batch."},
     {"tp", WEFT_OPTION_INT, WEFT_AT_INT(L, tp), .low = 1, .high = 1048576, .shown = "1",
-     .help = "Tensor-parallel ranks: each has a slice of every matrix."},
+     .help = "Tensor-parallel ranks: each has a slice of every matrix. This version runs 1."},
     {"pp", WEFT_OPTION_INT, WEFT_AT_INT(L, pp), .low = 1, .high = 1048576, .shown = "1",
-     .help = "Pipeline stages: each has some of the layers."},
+     .help = "Pipeline stages: each has some of the layers. This version runs 1."},
     {"ranks", WEFT_OPTION_INT, WEFT_AT_INT(L, ranks), .low = 1, .high = 1048576,
      .shown = "dp x tp x pp", .help = "Ranks in all; fills in dp = ranks / (tp x pp)."},
     {"strategy", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, strategy), .fallback = "", .shown = "",
      .choices = "data-parallel",
-     .help = "data-parallel: one process scatters each batch, copies the model to every rank and "
-             "gathers the "
-             "outputs. Without it dp ranks keep their model and reduce gradients."},
+     .help = "data-parallel: rank 0 scatters each batch, copies the updated model to every rank, "
+             "gathers the outputs and alone updates. Without it dp ranks keep their model and "
+             "reduce gradients."},
     {"zero-stage", WEFT_OPTION_INT, WEFT_AT_INT(L, zero_stage), .fallback = "0", .high = 3,
      .help = "What the dp ranks share out: 0 nothing, 1 optimizer state, 2 also gradients, 3 also "
              "parameters."},
@@ -27,9 +27,9 @@ const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
      .help = "Stage 3: gather the next layer's parameters while this one computes."},
     {"pp-schedule", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, pp_schedule), .fallback = "1f1b",
      .choices = "naive|gpipe|1f1b|interleaved|zb-h1|zb-h2",
-     .help = "Order in which the stages work on micro-batches."},
+     .help = "Order in which the stages work on micro-batches; nothing with 1 stage."},
     {"pp-chunks", WEFT_OPTION_INT, WEFT_AT_INT(L, pp_chunks), .fallback = "1", .low = 1,
-     .high = 1024, .help = "Groups of layers a stage has (interleaved)."},
+     .high = 1024, .help = "Groups of layers a stage has (interleaved); nothing with 1 stage."},
     {"stage-layers", WEFT_OPTION_STRING, WEFT_AT_TEXT(L, stage_layers), .fallback = "",
      .shown = "even", .argument = "N,N,...", .help = "Layers of each stage."},
     {"rank-order", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, rank_order), .fallback = "tp-dp-pp",
@@ -37,7 +37,8 @@ const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
      .help =
          "Axes from the one whose ranks are neighbours to the one whose ranks are farthest apart."},
     {"sequence-parallel", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(L, sequence_parallel),
-     .help = "Tensor-parallel ranks also share out the tokens between the matrices."},
+     .help =
+         "Tensor-parallel ranks also share out the tokens between the matrices; nothing with 1."},
     {"micro-batch-size", WEFT_OPTION_INT, WEFT_AT_INT(L, micro_batch_size), .low = 1,
      .high = 1048576, .shown = "train: 8; else as many as asked for",
      .help = "Sequences computed at a time."},
@@ -45,13 +46,15 @@ const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
      .high = 1073741824, .shown = "micro-batch-size x dp",
      .help = "Sequences of a step; gradients of its micro-batches are added up."},
     {"bucket-size-mb", WEFT_OPTION_REAL, WEFT_AT_REAL(L, bucket_size_mb), .fallback = "25",
-     .is_low_open = true, .help = "Gradients reduced in one call, in units of 1,000,000 bytes."},
+     .is_low_open = true,
+     .help = "Gradients reduced in one call: whole layers up to this size, in units of 1,000,000 "
+             "bytes. Changes no result."},
     {"overlap-grad-reduce", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(L, overlap_grad_reduce),
-     .fallback = "on", .help = "Reduce gradients while backward goes on."},
+     .fallback = "on", .help = "Reduce gradients while backward goes on. Changes no result."},
     {"reproducible", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(L, reproducible),
      .help =
          "Add whole micro-batches' gradients in one order, so that every dp and ZeRO stage, and "
-         "one rank, give the same bits. Sends more."},
+         "one rank, give the same bits. Sends and keeps more."},
     {"comm-timeout", WEFT_OPTION_REAL, WEFT_AT_REAL(L, comm_timeout), .fallback = "120",
      .is_low_open = true, .argument = "SECONDS",
      .help = "A rank that the others wait for and that shows no sign of work for so long is given "
