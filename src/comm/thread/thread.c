@@ -9,7 +9,9 @@
  * is done when its receiver has come: nothing is buffered.
  *
  * Invariants: 1. no wait returns while a rank may still touch the buffers of the call, failed or not.
- *             2. calls are taken from a free list: after the first step nothing is allocated.
+ *             2. calls are taken from a free list. With K collectives and P pairs of a rank on their way at once, at most
+ *                2 K + n P calls are in use: a rank that is ahead has started K, and one that is behind has not left the K
+ *                before. So many are made when a rank's K or P grows, and then none any more, however ranks run.
  * Leaves to others: progress of backend operations (weft_thread_options.progress, weft_i_thread_pulse).
  */
 #include "comm/thread/thread.h"
@@ -28,6 +30,7 @@ typedef struct thread_comm {
     weft_thread_group *group;
     int world_rank;
     uint64_t n_collectives;
+    int n_under_way[2]; /* collectives, pairs */
 } thread_comm;
 
 static thread_comm *of(weft_comm *c)
@@ -37,13 +40,8 @@ static thread_comm *of(weft_comm *c)
 
 /* ---- calls: all under the group's lock ---- */
 
-static weft_status new_call(weft_thread_call **out, weft_thread_group *g)
+static weft_status make_call(weft_thread_group *g)
 {
-    if (g->free_calls != NULL) {
-        *out = g->free_calls;
-        g->free_calls = (*out)->next;
-        return WEFT_OK;
-    }
     weft_alloc *const alloc = g->world->alloc;
     const size_t n = (size_t)WEFT_MAX(g->size, 2);
     void *p = NULL, *member = NULL, *is_here = NULL, *m = NULL, *send = NULL;
@@ -60,7 +58,9 @@ static weft_status new_call(weft_thread_call **out, weft_thread_group *g)
     call->is_here = is_here;
     call->m = m;
     call->send = send;
-    *out = call;
+    call->next = g->free_calls;
+    g->free_calls = call;
+    g->n_made++;
     return WEFT_OK;
 failed:
     weft_i_alloc_put(alloc, m);
@@ -68,6 +68,18 @@ failed:
     weft_i_alloc_put(alloc, member);
     weft_i_alloc_put(alloc, p);
     return st;
+}
+
+/* A rank has `n` collectives, or pairs, on their way. */
+static weft_status reserve_calls(weft_thread_group *g, bool is_pair, int n)
+{
+    if (n <= g->n_most[is_pair])
+        return WEFT_OK;
+    g->n_most[is_pair] = n;
+    const int n_wanted = 2 * g->n_most[false] + g->size * g->n_most[true];
+    while (g->n_made < n_wanted)
+        WEFT_TRY(make_call(g));
+    return WEFT_OK;
 }
 
 /* Who takes part, and as which member the caller does. */
@@ -105,8 +117,10 @@ static weft_status find_call(weft_thread_call **out, weft_thread_group *g, const
     *out = *at;
     if (*at != NULL)
         return WEFT_OK;
-    weft_thread_call *call = NULL;
-    WEFT_TRY(new_call(&call, g));
+    if (g->free_calls == NULL)
+        WEFT_TRY(make_call(g));
+    weft_thread_call *const call = g->free_calls;
+    g->free_calls = call->next;
     call->next = NULL;
     call->is_pair = p->is_pair;
     call->index = p->index;
@@ -165,7 +179,9 @@ arrive(thread_comm *c, const weft_message *m, weft_thread_call **out, bool *is_l
     const place p = place_of(c, m);
     note_call(c, m, p.index);
     (void)pthread_mutex_lock(&g->lock);
-    weft_status st = find_call(out, g, &p);
+    weft_status st = reserve_calls(g, p.is_pair, ++c->n_under_way[p.is_pair]);
+    if (st == WEFT_OK)
+        st = find_call(out, g, &p);
     if (st == WEFT_OK) {
         weft_thread_call *const call = *out;
         call->m[p.me] = *m;
@@ -237,6 +253,7 @@ static weft_status wait_thread(weft_comm *base, weft_request *request)
         WEFT_TRY(st);
     }
     weft_i_thread_pulse(w, c->world_rank);
+    c->n_under_way[call->is_pair]--;
     request->ready_seconds = call->ready_s;
     request->ended_seconds = call->done_s;
     leave_call(call);

@@ -46,6 +46,8 @@ typedef struct weft_thread_group {
     pthread_mutex_t lock;    /* of all below, and of a call's arrivals */
     weft_thread_call *calls; /* in the order of their first arrival */
     weft_thread_call *free_calls;
+    int n_made;    /* calls, in use or free */
+    int n_most[2]; /* most calls of one rank on their way at once: collectives, pairs */
 } weft_thread_group;
 
 /** Where a rank sleeps, and what others may know of it. */
