@@ -104,12 +104,14 @@ static weft_status read_root(weft_pace *pace, const char *path, json_t *root)
     return WEFT_OK;
 }
 
-weft_status weft_i_pace_file_read(weft_pace *out, weft_alloc *alloc, const char *path)
+weft_status weft_i_pace_file_read(weft_pace *out, const char *path)
 {
+    weft_alloc *alloc = NULL;
     weft_pace pace = {0};
     char *text = NULL;
     size_t n_bytes = 0;
     json_t *root = NULL;
+    WEFT_TRY(weft_i_alloc_create(&alloc, false, 0));
     weft_status st = weft_i_file_read(alloc, path, MAX_BYTES, &text, &n_bytes);
     if (st == WEFT_OK)
         st = weft_i_json_parse(&root, path, "pace file", text, n_bytes);
@@ -119,5 +121,6 @@ weft_status weft_i_pace_file_read(weft_pace *out, weft_alloc *alloc, const char 
         *out = pace;
     json_decref(root);
     weft_i_alloc_put(alloc, text);
+    weft_i_alloc_destroy(alloc);
     return st;
 }

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "formats/layout_one_rank.h"
+#include "formats/pace_file.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -34,6 +35,17 @@ weft_status weft_i_layout_ctx_options(weft_ctx_options *out,
         o.log_level = options->log_level;
     }
     *out = o;
+    return WEFT_OK;
+}
+
+weft_status
+weft_i_layout_read_pace(weft_pace *out, const weft_pace **used, const weft_layout_options *layout)
+{
+    *used = NULL;
+    if (layout->pace == NULL || layout->pace[0] == '\0')
+        return WEFT_OK;
+    WEFT_TRY(weft_i_pace_file_read(out, layout->pace));
+    *used = out;
     return WEFT_OK;
 }
 

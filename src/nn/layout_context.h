@@ -2,6 +2,7 @@
 #ifndef WEFT_NN_LAYOUT_CONTEXT_H
 #define WEFT_NN_LAYOUT_CONTEXT_H
 
+#include "base/pace_spec.h"
 #include "weft/train.h"
 
 /**
@@ -13,6 +14,14 @@
 weft_status weft_i_layout_ctx_options(weft_ctx_options *out,
                                       const weft_layout_options *layout,
                                       const weft_ctx_options *options);
+
+/**
+ * What --pace states, read into *out; *used points to it then, else it is NULL (weft_layout.pace).
+ *
+ * @return WEFT_OK | IO | FORMAT naming file, key and value | NOMEM
+ */
+weft_status
+weft_i_layout_read_pace(weft_pace *out, const weft_pace **used, const weft_layout_options *layout);
 
 /**
  * A context with the layout's backend and threads and the caller's log.

@@ -14,6 +14,8 @@
 
 #include "base/ctx.h"
 #include "parallel/data_axis.h"
+#include "parallel/pace.h"
+#include "parallel/trace_hooks.h"
 
 #include <string.h>
 
@@ -27,11 +29,27 @@ struct weft_parallel {
     weft_mesh *mesh;
     weft_model *model;
     weft_data_axis *data;
-    weft_hooks *hooks[MAX_HOOKS];
+    weft_hooks *hooks[MAX_HOOKS]; /* in the list */
+    weft_hooks *trace, *pace;     /* NULL: none */
     int n_hooks;
 };
 
 /* ---- creation ---- */
+
+static weft_status list_hooks(weft_parallel *p)
+{
+    const weft_pace *const pace = p->mesh->layout.pace;
+    p->hooks[p->n_hooks++] = &p->data->hooks;
+    if (p->mesh->trace != NULL) {
+        WEFT_TRY(weft_i_trace_hooks_create(&p->trace, p->ctx, p->mesh->trace, pace != NULL));
+        p->hooks[p->n_hooks++] = p->trace;
+    }
+    if (pace != NULL && !weft_i_alloc_is_dry(p->ctx->alloc)) {
+        WEFT_TRY(weft_i_pace_hooks_create(&p->pace, p->ctx, pace));
+        p->hooks[p->n_hooks++] = p->pace;
+    }
+    return WEFT_OK;
+}
 
 weft_status
 weft_i_parallel_create(weft_parallel **out, weft_mesh *mesh, weft_model *model, bool is_training)
@@ -43,12 +61,13 @@ weft_i_parallel_create(weft_parallel **out, weft_mesh *mesh, weft_model *model, 
     p->ctx = mesh->ctx;
     p->mesh = mesh;
     p->model = model;
-    const weft_status st = weft_i_data_axis_create(&p->data, mesh, model, is_training);
+    weft_status st = weft_i_data_axis_create(&p->data, mesh, model, is_training);
+    if (st == WEFT_OK)
+        st = list_hooks(p);
     if (st != WEFT_OK) {
         weft_i_parallel_destroy(p);
         return st;
     }
-    p->hooks[p->n_hooks++] = &p->data->hooks;
     *out = p;
     return WEFT_OK;
 }
@@ -57,6 +76,8 @@ void weft_i_parallel_destroy(weft_parallel *p)
 {
     if (p == NULL)
         return;
+    weft_i_pace_hooks_destroy(p->pace);
+    weft_i_trace_hooks_destroy(p->trace);
     weft_i_data_axis_destroy(p->data);
     weft_i_alloc_put(p->ctx->alloc, p);
 }
@@ -197,6 +218,7 @@ weft_i_parallel_train_pass(weft_parallel *p, weft_run *run, const weft_parallel_
     weft_data_axis *a = p->data;
     const int64_t dp = p->mesh->size[WEFT_AXIS_DP];
     const int64_t n_rounds = ceil_div(ceil_div(pass->batch->n_seqs, pass->micro_batch), dp);
+    weft_i_mesh_begin(p->mesh);
     a->exec = weft_run_exec(run);
     weft_model_begin_step(p->model);
     weft_i_buckets_begin_step(a);
@@ -232,6 +254,7 @@ weft_i_parallel_forward_pass(weft_parallel *p, weft_run *run, const weft_paralle
 
 void weft_i_parallel_bind(weft_parallel *p, weft_run *run)
 {
+    weft_i_mesh_begin(p->mesh);
     p->data->exec = weft_run_exec(run);
 }
 

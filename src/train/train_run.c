@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/ctx.h"
 #include "base/env.h"
+#include "nn/layout_context.h"
 #include "parallel/ranks.h"
 #include "weft/options.h"
 
@@ -103,7 +104,9 @@ weft_status weft_train_run(const weft_train_options *options,
         .start = weft_i_clock_seconds(),
     };
     weft_layout layout;
+    weft_pace pace;
     WEFT_TRY(weft_options_check(WEFT_COMMAND_TRAIN, options));
     WEFT_TRY(weft_i_layout_make(&layout, &options->layout));
+    WEFT_TRY(weft_i_layout_read_pace(&pace, &layout.pace, &options->layout));
     return weft_i_ranks_run(&layout, &options->layout, ctx_options, run_rank, &call);
 }

@@ -15,17 +15,16 @@ static void test_formats_pace_file__numbers_are_read(void **state)
     scratch *const s = *state;
     weft_pace p;
     expect_ok(weft_i_pace_file_read(
-        &p, s->alloc,
-        path_with(s, "{\"block\": {\"forward_ms\": 1.5, \"input_gradient_ms\": 2, "
-                     "\"weight_gradient_ms\": 0.25}, \"head\": {\"forward_ms\": 3, "
-                     "\"input_gradient_ms\": 0, \"weight_gradient_ms\": 0}, \"message\": "
-                     "{\"latency_us\": 20, \"bandwidth_gb_per_s\": 1.5}}")));
+        &p, path_with(s, "{\"block\": {\"forward_ms\": 1.5, \"input_gradient_ms\": 2, "
+                         "\"weight_gradient_ms\": 0.25}, \"head\": {\"forward_ms\": 3, "
+                         "\"input_gradient_ms\": 0, \"weight_gradient_ms\": 0}, \"message\": "
+                         "{\"latency_us\": 20, \"bandwidth_gb_per_s\": 1.5}}")));
     assert_true(p.block.forward_ms == 1.5 && p.block.input_gradient_ms == 2.0 &&
                 p.block.weight_gradient_ms == 0.25);
     assert_true(p.head.forward_ms == 3.0 && p.embedding.forward_ms == 0.0);
     assert_true(p.latency_s > 19.999e-6 && p.latency_s < 20.001e-6);
     assert_true(p.bytes_per_s == 1.5e9);
-    expect_ok(weft_i_pace_file_read(&p, s->alloc, path_with(s, "{}")));
+    expect_ok(weft_i_pace_file_read(&p, path_with(s, "{}")));
     assert_true(p.block.forward_ms == 0.0 && p.latency_s == 0.0 && p.bytes_per_s == 0.0);
 }
 
@@ -53,8 +52,8 @@ static void test_formats_pace_file__what_is_wrong_is_named(void **state)
     };
     for (size_t i = 0; i < WEFT_COUNT_OF(cases); i++) {
         weft_pace p;
-        expect_failure(weft_i_pace_file_read(&p, s->alloc, path_with(s, cases[i].text)),
-                       WEFT_STATUS_FORMAT, cases[i].first, cases[i].second, NULL);
+        expect_failure(weft_i_pace_file_read(&p, path_with(s, cases[i].text)), WEFT_STATUS_FORMAT,
+                       cases[i].first, cases[i].second, NULL);
     }
 }
 
@@ -62,8 +61,8 @@ static void test_formats_pace_file__a_missing_file_is_named(void **state)
 {
     scratch *const s = *state;
     weft_pace p;
-    expect_failure(weft_i_pace_file_read(&p, s->alloc, scratch_path(s, "none.json")),
-                   WEFT_STATUS_IO, "none.json", NULL);
+    expect_failure(weft_i_pace_file_read(&p, scratch_path(s, "none.json")), WEFT_STATUS_IO,
+                   "none.json", NULL);
 }
 
 int main(void)
