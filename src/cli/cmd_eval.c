@@ -28,7 +28,7 @@ static void show_text(const weft_eval_result *r)
                  weft_i_cli_thousands(r->n_tokens, tokens, sizeof(tokens)));
 }
 
-static void show_json(const weft_eval_result *r)
+static void show_json(const weft_eval_result *r, bool is_paced)
 {
     (void)fputs("{\"loss\": ", stdout);
     weft_i_cli_json_number(r->loss);
@@ -39,7 +39,7 @@ static void show_json(const weft_eval_result *r)
     (void)printf(", \"targets\": %lld, \"tokens\": %lld, \"seconds\": ", (long long)r->n_targets,
                  (long long)r->n_tokens);
     weft_i_cli_json_number(r->seconds);
-    (void)puts("}");
+    (void)puts(is_paced ? ", \"paced\": true}" : "}");
 }
 
 int weft_i_cli_eval(int argc, const char *const *argv)
@@ -70,7 +70,7 @@ int weft_i_cli_eval(int argc, const char *const *argv)
         exit_code = WEFT_EXIT_FAILED;
     } else {
         if (strcmp(o.output, "json") == 0)
-            show_json(&result);
+            show_json(&result, o.layout.pace[0] != '\0');
         else
             show_text(&result);
         exit_code = weft_i_cli_finish(WEFT_EXIT_OK);

@@ -1,10 +1,12 @@
 /* Ranks as threads: each has its own, failures end all in time and are named, agreement and comparison. */
 #include "check.h"
 
+#include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/ctx.h"
@@ -219,6 +221,95 @@ static void test_parallel_ranks__a_rank_that_does_not_end_is_named(void **state)
                 "rank 1 was silent for");
 }
 
+/* ---- what a failure is of ---- */
+
+typedef struct beginning {
+    bool is_begun_on_1;
+    weft_status st;
+} beginning;
+
+static weft_status begin_and_fail(void *user, weft_mesh *m)
+{
+    const beginning *const b = user;
+    int64_t value = 1;
+    if (m->world_rank == m->world_size - 1 && b->is_begun_on_1)
+        weft_i_mesh_begin(m);
+    WEFT_TRY(all_reduce(m, WEFT_AXIS_WORLD, &value));
+    if (m->world_rank == 0 && b->st != WEFT_OK)
+        WEFT_FAIL(b->st, "no");
+    return all_reduce(m, WEFT_AXIS_WORLD, &value);
+}
+
+static void test_parallel_ranks__a_failure_after_the_start_is_the_runs(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        beginning b = {.is_begun_on_1 = false, .st = WEFT_STATUS_IO};
+        CHECK_FAILS(run(n, begin_and_fail, &b), WEFT_STATUS_IO, "no");
+        assert_false(weft_last_error_is_of_run());
+        b.is_begun_on_1 = true;
+        CHECK_FAILS(run(n, begin_and_fail, &b), WEFT_STATUS_IO, "no");
+        assert_true(weft_last_error_is_of_run());
+        b = (beginning){.is_begun_on_1 = true, .st = WEFT_OK};
+        CHECK_OK(run(n, begin_and_fail, &b));
+        const weft_layout_options wrong = {.dp = -1};
+        weft_layout layout;
+        assert_int_equal(weft_i_layout_make(&layout, &wrong), WEFT_STATUS_ARG);
+        assert_false(weft_last_error_is_of_run());
+    }
+}
+
+/* ---- traces ---- */
+
+static int count_of(const char *text, const char *part)
+{
+    int n = 0;
+    for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part))
+        n++;
+    return n;
+}
+
+/* The trace at `path`, which must be one JSON array. */
+static char *read_trace(const char *path)
+{
+    static char text[65536];
+    json_error_t error;
+    FILE *const f = fopen(path, "r");
+    assert_non_null(f);
+    const size_t n = fread(text, 1, sizeof(text) - 1, f);
+    assert_int_equal(fclose(f), 0);
+    text[n] = '\0';
+    json_t *const root = json_loads(text, 0, &error);
+    assert_true(json_is_array(root));
+    json_decref(root);
+    return text;
+}
+
+static void test_parallel_ranks__traces_of_all_ranks_are_joined_also_after_a_failure(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/weft-trace-XXXXXX";
+    assert_true(mkstemp(path) >= 0);
+    for (int n = 1; n <= 3; n++) {
+        weft_layout_options o = usual(n);
+        beginning b = {.st = WEFT_OK};
+        o.trace = path;
+        CHECK_OK(run_with(&o, NULL, begin_and_fail, &b));
+        assert_int_equal(count_of(read_trace(path), "\"all_reduce\""), 2 * n);
+        b.st = WEFT_STATUS_NUMERIC;
+        CHECK_FAILS(run_with(&o, NULL, begin_and_fail, &b), WEFT_STATUS_NUMERIC, "no");
+        assert_int_equal(count_of(read_trace(path), "\"process_name\""), n);
+        char own[64];
+        (void)snprintf(own, sizeof(own), "%s.rank-%d", path, n - 1);
+        assert_int_equal(access(own, F_OK), -1);
+    }
+    assert_int_equal(unlink(path), 0);
+    weft_layout_options o = usual(2);
+    beginning b = {.st = WEFT_OK};
+    o.trace = "/nowhere/t.json";
+    CHECK_FAILS(run_with(&o, NULL, begin_and_fail, &b), WEFT_STATUS_IO, "/nowhere/t.json");
+}
+
 /* ---- agreement ---- */
 
 typedef struct agreeing {
@@ -404,6 +495,8 @@ int main(void)
         cmocka_unit_test(test_parallel_ranks__one_rank_fails_without_a_prefix),
         cmocka_unit_test(test_parallel_ranks__a_computing_rank_learns_of_a_failure),
         cmocka_unit_test(test_parallel_ranks__a_rank_that_does_not_end_is_named),
+        cmocka_unit_test(test_parallel_ranks__a_failure_after_the_start_is_the_runs),
+        cmocka_unit_test(test_parallel_ranks__traces_of_all_ranks_are_joined_also_after_a_failure),
         cmocka_unit_test(test_parallel_ranks__agree_gives_everybody_the_lowest_failure),
         cmocka_unit_test(test_parallel_ranks__compare_names_the_odd_rank_and_both_values),
         cmocka_unit_test(test_parallel_ranks__rank_0_speaks_the_others_only_of_errors),
