@@ -14,6 +14,7 @@ typedef enum odd_kind {
     ODD_SPLIT,
     ODD_TENSOR,
     ODD_BARRIER,
+    ODD_ADDED,
     ODD_COUNT
 } odd_kind;
 
@@ -29,6 +30,7 @@ static const char *const texts[ODD_COUNT][2] = {
                   "rank 1 made call 1 broadcast of wte (F32, 6 elements, root 2"},
     [ODD_SPLIT] = {"splits over dp differ", "rank 1 made call 1"},
     [ODD_TENSOR] = {"tensors over dp differ", "rank 1 made call 1 reduce_scatter of wpe"},
+    [ODD_ADDED] = {"starts of the sum (from recv, or not) over dp differ", "rank 1 made call 1"},
     [ODD_BARRIER] = {"operations over dp differ", "rank 1 made call 1 barrier"},
 };
 
@@ -58,6 +60,7 @@ static weft_status make_calls(weft_comm *c, odd_kind odd, float *recv)
         m.counts = odd == ODD_SPLIT    ? other
                    : odd == ODD_LENGTH ? NULL
                                        : even; /* even is as good as none */
+        m.is_added = odd == ODD_ADDED;
         m.tensor = odd == ODD_TENSOR ? "wpe" : "wte";
     }
     return weft_comm_call(c, &m);
@@ -105,10 +108,93 @@ static void test_comm_check__a_difference_is_named_on_every_rank(void **state)
     }
 }
 
+/* ---- messages sent and received ---- */
+
+typedef struct step_case {
+    bool has_duplicate;
+    weft_comm_op op; /* of one more message that rank 2 begins, with rank 0; BARRIER: none */
+    const char *text;
+} step_case;
+
+/* Two messages around the ring, the second the other way. */
+static weft_status send_around(weft_comm *c)
+{
+    float out[2] = {1, 2}, in[2];
+    weft_request request[4];
+    memset(request, 0, sizeof(request));
+    for (int k = 0; k < 2; k++) {
+        const int to = (c->rank + (k == 0 ? 1 : c->size - 1)) % c->size;
+        const int from = (c->rank + (k == 0 ? c->size - 1 : 1)) % c->size;
+        const weft_message send = {
+            .op = WEFT_COMM_SEND, .send = &out[k], .n_elems = 1, .peer = to, .tag = k};
+        const weft_message recv = {
+            .op = WEFT_COMM_RECV, .recv = &in[k], .n_elems = 1, .peer = from, .tag = k};
+        WEFT_TRY(c->ops->start(c, &send, &request[2 * k]));
+        WEFT_TRY(c->ops->start(c, &recv, &request[2 * k + 1]));
+    }
+    for (int i = 0; i < 4; i++)
+        WEFT_TRY(c->ops->wait(c, &request[i]));
+    return WEFT_OK;
+}
+
+static weft_status make_steps(weft_comm *c, const step_case *t)
+{
+    static float x; /* outlives the call that nobody answers */
+    weft_request request = {0};
+    const weft_message extra = {.op = t->op, .send = &x, .recv = &x, .n_elems = 1, .tag = 5};
+    for (int step = 0; step < 3; step++) {
+        WEFT_TRY(send_around(c));
+        if (step == 1 && c->rank == 2 && t->op != WEFT_COMM_BARRIER)
+            WEFT_TRY(c->ops->start(c, &extra, &request));
+        WEFT_TRY(weft_i_check_end_step(c));
+    }
+    return WEFT_OK;
+}
+
+static weft_status step_rank(test_rank *rank)
+{
+    const step_case *const t = rank->user;
+    const int me = rank->comm->rank;
+    weft_comm *c = NULL, *duplicate = NULL;
+    WEFT_TRY(weft_i_thread_comm_create(&c, rank->world, rank->ctx, me, NULL, 0, "pp"));
+    if (t->has_duplicate)
+        WEFT_TRY(
+            weft_i_thread_comm_create(&duplicate, rank->world, rank->ctx, me, NULL, 0, "check"));
+    WEFT_TRY(weft_i_check_create(&c, c, duplicate));
+    const weft_status st = make_steps(c, t);
+    weft_comm_destroy(c);
+    return st;
+}
+
+static void test_comm_check__a_step_ends_with_as_many_received_as_sent(void **state)
+{
+    step_case cases[] = {
+        {false, WEFT_COMM_BARRIER, ""},
+        {false, WEFT_COMM_SEND,
+         "rank 2 sent 2 messages to rank 0 over pp in this step, and rank 0 received 1"},
+        {false, WEFT_COMM_RECV,
+         "rank 0 sent 1 messages to rank 2 over pp in this step, and rank 2 received 2"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (int d = 0; d < 2; d++) {
+            test_rank rank[MAX_TEST_RANKS];
+            cases[i].has_duplicate = d == 1;
+            run_ranks(rank, 3, 30.0, step_rank, &cases[i]);
+            for (int r = 0; r < 3; r++) {
+                if (rank[r].st != (cases[i].text[0] == '\0' ? WEFT_OK : WEFT_STATUS_MISMATCH) ||
+                    strcmp(rank[r].message, cases[i].text) != 0)
+                    fail_msg("case %zu, rank %d: %s", i, r, rank[r].message);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comm_check__a_difference_is_named_on_every_rank),
+        cmocka_unit_test(test_comm_check__a_step_ends_with_as_many_received_as_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,14 +23,14 @@ typedef struct added_case {
     float *send[N_ROUNDS][MAX_TEST_RANKS]; /* [n_elems] */
 } added_case;
 
-/* Magnitudes 2^-6 .. 2^9, so that another order of adding gives other bits. */
+/* Different magnitudes, so that another order of adding gives other bits. */
 static float value(int64_t i, int rank, int round)
 {
     const uint64_t h =
         ((uint64_t)i * 2654435761u + (uint64_t)rank * 40503u + (uint64_t)round * 977u + 3u) *
         0x9E3779B97F4A7C15u;
     const int32_t k = (int32_t)(uint32_t)(h >> 33) - (1 << 30);
-    return (float)k / (float)(1 << (21 + (int)(h >> 60)));
+    return (float)k / (float)(1 << (10 + (int)(h >> 60)));
 }
 
 static float start_value(int64_t i)

@@ -23,7 +23,16 @@ typedef struct test_rank {
     weft_status (*fn)(struct test_rank *r);
     weft_status st;
     char message[1024];
+    char log[16384]; /* lines of WARN and above, each with a newline */
 } test_rank;
+
+static void test_rank_log(void *user, weft_log_level level, const char *line)
+{
+    test_rank *const r = user;
+    const size_t used = strlen(r->log);
+    (void)level;
+    (void)snprintf(r->log + used, sizeof(r->log) - used, "%s\n", line);
+}
 
 static inline uint64_t test_rank_progress(void *user, int rank)
 {
@@ -57,8 +66,12 @@ run_ranks(test_rank *out, int n, double deadline_s, weft_status (*fn)(test_rank 
     CHECK_OK(weft_ctx_create(&shared, &o));
     CHECK_OK(weft_i_thread_world_create(&world, shared, n, &t));
     for (int r = 0; r < n; r++) {
+        weft_ctx_options logged = o;
+        logged.log = test_rank_log;
+        logged.log_user = &out[r];
+        logged.log_level = WEFT_LOG_WARN;
         out[r] = (test_rank){.world = world, .work = &work[r], .user = user, .fn = fn};
-        CHECK_OK(weft_ctx_create(&out[r].ctx, &o));
+        CHECK_OK(weft_ctx_create(&out[r].ctx, &logged));
         CHECK_OK(weft_i_thread_comm_create(&out[r].comm, world, out[r].ctx, r, NULL, 0, "dp"));
     }
     for (int r = 0; r < n; r++)

@@ -231,21 +231,30 @@ static void test_comm_thread__collectives_equal_the_serial_oracle(void **state)
 
 /* ---- all_to_all, barrier, pairs, overlap, groups ---- */
 
-/* Rank i sends (i + 2 j) % 5 numbers 1000 i + 100 j + k to rank j. */
+/* What rank `from` sends to rank `to` as its k-th element: bytes that no other element has. */
+static void exchanged(unsigned char *out, size_t n_bytes, int from, int to, int64_t k)
+{
+    const uint64_t x = (uint64_t)(1 + 1000 * from + 100 * to + k) * 0x9E3779B97F4A7C15u;
+    memcpy(out, (const unsigned char *)&x + sizeof(x) - n_bytes, n_bytes);
+}
+
+/* Rank i sends (i + 2 j) % 5 elements to rank j. */
 static weft_status exchange(test_rank *rank)
 {
+    const weft_dtype dtype = *(const weft_dtype *)rank->user;
+    const size_t b = weft_dtype_bytes(dtype);
     weft_comm *const c = rank->comm;
     int64_t to[MAX_TEST_RANKS], from[MAX_TEST_RANKS], n_to = 0, n_from = 0;
-    int32_t send[64], recv[64];
+    unsigned char send[64 * 8], recv[64 * 8], expected[8];
     for (int j = 0; j < c->size; j++) {
         to[j] = (c->rank + 2 * j) % 5;
         from[j] = (j + 2 * c->rank) % 5;
         for (int64_t k = 0; k < to[j]; k++)
-            send[n_to++] = (int32_t)(1000 * c->rank + 100 * j + k);
+            exchanged(send + (size_t)n_to++ * b, b, c->rank, j, k);
         n_from += from[j];
     }
     const weft_message m = {.op = WEFT_COMM_ALL_TO_ALL,
-                            .dtype = WEFT_DTYPE_I32,
+                            .dtype = dtype,
                             .send = send,
                             .recv = recv,
                             .n_elems = n_to,
@@ -253,23 +262,28 @@ static weft_status exchange(test_rank *rank)
                             .recv_counts = from,
                             .is_host = true};
     WEFT_TRY(weft_comm_call(c, &m));
-    int64_t at = 0;
+    size_t at = 0;
     for (int j = 0; j < c->size; j++) {
         for (int64_t k = 0; k < from[j]; k++, at++) {
-            if (recv[at] != 1000 * j + 100 * c->rank + k)
-                WEFT_FAIL(WEFT_STATUS_INTERNAL, "element %lld from %d is %d", (long long)k, j,
-                          recv[at]);
+            exchanged(expected, b, j, c->rank, k);
+            if (memcmp(recv + at * b, expected, b) != 0)
+                WEFT_FAIL(WEFT_STATUS_INTERNAL, "%s %lld from %d is another",
+                          weft_dtype_name(dtype), (long long)k, j);
         }
     }
     const weft_message barrier = {.op = WEFT_COMM_BARRIER};
-    return at == n_from ? weft_comm_call(c, &barrier) : WEFT_STATUS_INTERNAL;
+    return at == (size_t)n_from ? weft_comm_call(c, &barrier) : WEFT_STATUS_INTERNAL;
 }
 
 static void test_comm_thread__all_to_all_takes_a_count_per_pair(void **state)
 {
     (void)state;
-    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
-        run_ranks_ok(sizes[s], exchange, NULL);
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
+            weft_dtype dtype = dtypes[d];
+            run_ranks_ok(sizes[s], exchange, &dtype);
+        }
+    }
 }
 
 /* Eight all_reduces and a ring of messages on their way at once; waited for backwards. */
@@ -452,6 +466,110 @@ static void test_comm_thread__silence_ends_with_who_is_missing_from_which_call(v
     assert_true(n_timeouts >= 1);
 }
 
+/* 40 calls, then rank 1 stays away: the log has its last 32, and nobody else's. */
+static weft_status stay_away_late(test_rank *rank)
+{
+    const failing f = {.rank = -1, .n_calls = rank->comm->rank == 1 ? 40 : 41};
+    rank->user = (void *)(uintptr_t)&f;
+    return many_calls(rank);
+}
+
+static void test_comm_thread__a_timeout_logs_the_last_calls_of_the_missing(void **state)
+{
+    test_rank rank[MAX_TEST_RANKS];
+    int n_logs = 0;
+    (void)state;
+    run_ranks(rank, 3, 0.2, stay_away_late, NULL);
+    for (int r = 0; r < 3; r++) {
+        if (rank[r].log[0] == '\0')
+            continue;
+        n_logs++;
+        assert_int_equal(rank[r].st, WEFT_STATUS_TIMEOUT);
+        for (int k = 0; k < 41; k++) {
+            char call[64];
+            (void)snprintf(call, sizeof(call), "all_reduce %d of wte over dp", k);
+            if ((strstr(rank[r].log, call) != NULL) != (k >= 8 && k < 40))
+                fail_msg("%s: %s", call, rank[r].log);
+        }
+        for (const char *line = rank[r].log; *line != '\0'; line = strchr(line, '\n') + 1)
+            assert_memory_equal(line, "comm: rank 1 began, of its 40 calls,", 36);
+    }
+    assert_int_equal(n_logs, 1);
+}
+
+/* Rank 1 fails while rank 0 computes; rank 0 learns of it without a call. */
+static weft_status compute_on(test_rank *rank)
+{
+    weft_thread_world *const w = rank->world;
+    const int me = rank->comm->rank;
+    const struct timespec moment = {.tv_nsec = 1000000};
+    WEFT_TRY(weft_i_thread_check(w, me));
+    if (me == 1) {
+        rank->comm->ops->abort(rank->comm, WEFT_STATUS_NUMERIC, "the loss was not finite");
+        return weft_i_thread_check(w, me);
+    }
+    while (!weft_i_thread_world_has_failed(w))
+        (void)nanosleep(&moment, NULL);
+    return weft_i_thread_check(w, me);
+}
+
+static void test_comm_thread__a_rank_that_computes_learns_of_a_failure(void **state)
+{
+    test_rank rank[MAX_TEST_RANKS];
+    (void)state;
+    run_ranks(rank, 3, 30.0, compute_on, NULL);
+    for (int r = 0; r < 3; r++) {
+        const char *const text =
+            r == 1 ? "the loss was not finite" : "rank 1 failed: the loss was not finite";
+        if (rank[r].st != (r == 1 ? WEFT_STATUS_NUMERIC : WEFT_STATUS_REMOTE) ||
+            strcmp(rank[r].message, text) != 0)
+            fail_msg("rank %d: %s", r, rank[r].message);
+    }
+}
+
+/* Rank 1 comes 30 ms late to a collective and to a message: every request says when it came. */
+static weft_status come_late(test_rank *rank)
+{
+    weft_comm *const c = rank->comm;
+    double *const ready = rank->user, came[2];
+    float x[2] = {0};
+    const struct timespec moment = {.tv_nsec = 30000000};
+    for (int k = 0; k < 2; k++) {
+        const weft_message m = {.op = k == 0         ? WEFT_COMM_ALL_REDUCE
+                                      : c->rank == 0 ? WEFT_COMM_SEND
+                                                     : WEFT_COMM_RECV,
+                                .send = x,
+                                .recv = x,
+                                .n_elems = 2,
+                                .peer = 1 - c->rank};
+        weft_request request = {0};
+        if (c->rank == 1)
+            (void)nanosleep(&moment, NULL);
+        came[k] = weft_i_clock_seconds();
+        WEFT_TRY(c->ops->start(c, &m, &request));
+        WEFT_TRY(c->ops->wait(c, &request));
+        ready[2 * k + c->rank] = request.ready_seconds;
+        if (!(came[k] <= request.started_seconds &&
+              request.started_seconds <= request.ready_seconds &&
+              request.ready_seconds <= request.ended_seconds &&
+              request.ended_seconds <= weft_i_clock_seconds()))
+            WEFT_FAIL(WEFT_STATUS_INTERNAL,
+                      "call %d: came %.9g, started %.9g, ready %.9g, end %.9g", k, came[k],
+                      request.started_seconds, request.ready_seconds, request.ended_seconds);
+    }
+    return WEFT_OK;
+}
+
+static void test_comm_thread__a_request_says_when_the_last_rank_came(void **state)
+{
+    double ready[4] = {0};
+    (void)state;
+    run_ranks_ok(2, come_late, ready);
+    CHECK_SAME_DOUBLE(ready[0], ready[1]);
+    CHECK_SAME_DOUBLE(ready[2], ready[3]);
+    assert_true(ready[2] >= ready[0] + 0.030);
+}
+
 /* A rank that works for three deadlines, and says so, is waited for. */
 static weft_status work_long(test_rank *rank)
 {
@@ -587,6 +705,9 @@ int main(void)
         cmocka_unit_test(test_comm_thread__calls_that_do_not_fit_are_refused),
         cmocka_unit_test(test_comm_thread__one_ranks_failure_ends_the_others_with_its_message),
         cmocka_unit_test(test_comm_thread__silence_ends_with_who_is_missing_from_which_call),
+        cmocka_unit_test(test_comm_thread__a_timeout_logs_the_last_calls_of_the_missing),
+        cmocka_unit_test(test_comm_thread__a_rank_that_computes_learns_of_a_failure),
+        cmocka_unit_test(test_comm_thread__a_request_says_when_the_last_rank_came),
         cmocka_unit_test(test_comm_thread__the_deadline_counts_only_silence),
         cmocka_unit_test(test_comm_thread__the_rank_that_stopped_is_named_before_those_that_wait),
         cmocka_unit_test(test_comm_thread__ranks_that_wait_for_each_other_end),

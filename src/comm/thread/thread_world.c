@@ -319,8 +319,12 @@ typedef struct awaited {
 static void add_name(awaited *a, int world_rank)
 {
     const size_t used = strlen(a->names);
-    (void)snprintf(a->names + used, sizeof(a->names) - used, "%s%d", used > 0 ? ", " : "",
-                   world_rank);
+    if (used + 24 > sizeof(a->names)) /* no room for one more and for the dots */
+        (void)snprintf(a->names + used, sizeof(a->names) - used, "%s",
+                       a->names[used - 1] != '.' ? ", ..." : "");
+    else
+        (void)snprintf(a->names + used, sizeof(a->names) - used, "%s%d", used > 0 ? ", " : "",
+                       world_rank);
 }
 
 static void look_at(awaited *a, const weft_thread_group *g, int member)
