@@ -4,6 +4,7 @@
 #ifndef WEFT_H
 #define WEFT_H
 
+#include "weft/checkpoints.h"
 #include "weft/config.h"
 #include "weft/context.h"
 #include "weft/data.h"

@@ -5,6 +5,7 @@
 #ifndef WEFT_OPTIONS_H
 #define WEFT_OPTIONS_H
 
+#include "weft/checkpoints.h"
 #include "weft/data.h"
 #include "weft/eval.h"
 #include "weft/generate.h"
@@ -25,6 +26,7 @@ typedef enum weft_command {
     WEFT_COMMAND_INFO,
     WEFT_COMMAND_DIFF,
     WEFT_COMMAND_TOKENIZE,
+    WEFT_COMMAND_CHECKPOINT,
     WEFT_COMMAND_COUNT
 } weft_command;
 

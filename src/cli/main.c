@@ -14,10 +14,14 @@
 typedef int command_fn(int argc, const char *const *argv);
 
 static command_fn *const commands[WEFT_COMMAND_COUNT] = {
-    [WEFT_COMMAND_TRAIN] = weft_i_cli_train,       [WEFT_COMMAND_EVAL] = weft_i_cli_eval,
-    [WEFT_COMMAND_GENERATE] = weft_i_cli_generate, [WEFT_COMMAND_PROBE] = weft_i_cli_probe,
-    [WEFT_COMMAND_INFO] = weft_i_cli_info,         [WEFT_COMMAND_DIFF] = weft_i_cli_diff,
+    [WEFT_COMMAND_TRAIN] = weft_i_cli_train,
+    [WEFT_COMMAND_EVAL] = weft_i_cli_eval,
+    [WEFT_COMMAND_GENERATE] = weft_i_cli_generate,
+    [WEFT_COMMAND_PROBE] = weft_i_cli_probe,
+    [WEFT_COMMAND_INFO] = weft_i_cli_info,
+    [WEFT_COMMAND_DIFF] = weft_i_cli_diff,
     [WEFT_COMMAND_TOKENIZE] = weft_i_cli_tokenize,
+    [WEFT_COMMAND_CHECKPOINT] = weft_i_cli_checkpoint,
 };
 
 static void show_commands(FILE *to)

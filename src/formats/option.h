@@ -83,6 +83,7 @@ extern const weft_option_spec weft_i_option_spec_probe;
 extern const weft_option_spec weft_i_option_spec_info;
 extern const weft_option_spec weft_i_option_spec_diff;
 extern const weft_option_spec weft_i_option_spec_tokenize;
+extern const weft_option_spec weft_i_option_spec_checkpoint;
 
 /** NULL for COUNT. */
 const weft_option_spec *weft_i_option_spec(weft_command command);

@@ -1,5 +1,5 @@
 /*
- * The options of the commands that only look at files or make them: info, diff, tokenize.
+ * The options of the commands that only look at files or make them: info, diff, tokenize, checkpoint.
  */
 #include "formats/option.h"
 
@@ -141,4 +141,51 @@ const weft_option_spec weft_i_option_spec_tokenize = {
     .examples = tokenize_examples,
     .groups = tokenize_groups,
     .n_groups = WEFT_COUNT_OF(tokenize_groups),
+};
+
+/* ---- checkpoint ---- */
+
+#define C weft_checkpoint_options
+
+static const weft_option checkpoint_options[] = {
+    {"action", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(C, action), .is_required = true,
+     .is_positional = true, .fallback = "", .shown = "", .choices = "list|verify",
+     .argument = "list|verify",
+     .help = "list: a line for each checkpoint. verify: read all of it and compare."},
+    {"dir", WEFT_OPTION_STRING, WEFT_AT_TEXT(C, dir), .is_required = true, .is_positional = true,
+     .argument = "DIR", .help = "The folder of a run (its --out), or one checkpoint."},
+    {"json", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(C, json), .help = "Print one JSON array."},
+};
+
+static const weft_option_group checkpoint_groups[] = {
+    {"Options", 0, checkpoint_options, WEFT_COUNT_OF(checkpoint_options)}};
+
+static const char *const checkpoint_description[] = {
+    "list shows step, tokens, time, size, the ranks that wrote it, whether all files are there in "
+    "their lengths, and which one --resume goes on from. Headers alone are read.",
+    "verify reads every byte and compares it with checksums.json, which each checkpoint has. What "
+    "is missing or differs is named: file, and the tensor in it. A folder without that file "
+    "(written by an earlier version, or another program) is checked in its form only, which is "
+    "said.",
+    "Exits with 0 when all is whole (list: when there is a checkpoint), 1 when something is "
+    "damaged "
+    "or missing, 2 for a wrong command line, 3 when a folder or file could not be read.",
+    NULL,
+};
+
+static const char *const checkpoint_examples[] = {
+    "weft checkpoint list runs/book",
+    "Which checkpoints a run has.",
+    "weft checkpoint verify runs/book/latest",
+    "Whether the newest is whole.",
+    NULL,
+};
+
+const weft_option_spec weft_i_option_spec_checkpoint = {
+    .name = "checkpoint",
+    .summary = "list the checkpoints of a run, and verify them",
+    .description = checkpoint_description,
+    .examples = checkpoint_examples,
+    .groups = checkpoint_groups,
+    .n_groups = WEFT_COUNT_OF(checkpoint_groups),
 };

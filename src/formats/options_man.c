@@ -319,7 +319,8 @@ void weft_options_man(weft_command command, weft_line_fn *line, void *user)
         put(&p, ".Sh DESCRIPTION");
         paragraphs(&p, spec->description);
         options(&p, spec);
-        if (command != WEFT_COMMAND_DIFF) /* its own codes are in its description */
+        if (command != WEFT_COMMAND_DIFF &&
+            command != WEFT_COMMAND_CHECKPOINT) /* their own codes are in the description */
             exit_status(&p);
         examples(&p, spec->examples);
     }

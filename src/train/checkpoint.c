@@ -191,7 +191,7 @@ static weft_status end(const weft_checkpoint *c, const char *written)
     return c->keep == 0 ? WEFT_OK : remove_old(c->ctx->alloc, c->out, step, c->keep);
 }
 
-static weft_status save(const weft_checkpoint *c)
+weft_status weft_i_checkpoint_save(const weft_checkpoint *c)
 {
     const bool is_first = weft_i_train_is_first(c->mesh);
     char written[WEFT_PATH_MAX];
@@ -205,17 +205,5 @@ static weft_status save(const weft_checkpoint *c)
         st = weft_i_train_agree(c->mesh, is_first ? end(c, written) : WEFT_OK);
     if (st != WEFT_OK && is_first)
         (void)weft_i_dir_remove(written); /* gone already where it has its name */
-    return st;
-}
-
-weft_status weft_i_checkpoint_save(const weft_checkpoint *c)
-{
-    weft_checkpoint filled;
-    weft_parts parts;
-    if (c->trainer == NULL)
-        return save(c);
-    WEFT_TRY(weft_i_checkpoint_from_trainer(&filled, &parts, c));
-    const weft_status st = save(&filled);
-    weft_i_alloc_put(filled.ctx->alloc, parts.part);
     return st;
 }

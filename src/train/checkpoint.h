@@ -10,17 +10,17 @@
 #ifndef WEFT_TRAIN_CHECKPOINT_H
 #define WEFT_TRAIN_CHECKPOINT_H
 
+#include "nn/models/load.h"
+#include "optim/optimizer.h"
 #include "parallel/mesh.h"
 #include "parallel/shard.h"
 #include "train/checksums.h"
-#include "train/trainer.h"
 #include "train/trainer_state.h"
 
 #define WEFT_CHECKPOINT_SHARD_BYTES ((uint64_t)5000000000)
 
 /** What a checkpoint is made of, or filled from it, on one rank; all borrowed. */
 typedef struct weft_checkpoint {
-    weft_trainer *trainer; /* of a run of one rank: stands for ctx to save_dtype below; else NULL */
     weft_ctx *ctx;
     weft_mesh *mesh; /* NULL: one rank */
     weft_model *model;
@@ -92,15 +92,5 @@ void weft_i_checkpoint_state_name(char *out,
 
 /** Whether the optimizer keeps this state for this parameter, here or on another rank. */
 bool weft_i_checkpoint_is_kept(const weft_checkpoint *c, weft_state state, const weft_param *p);
-
-/* ---- a run of one rank: its trainer in the place of lists of parts (checkpoint_one_rank.c) ---- */
-
-/** The trainer's parts, into `filled` and `parts`, which is to be ended by weft_i_parts_fini. */
-weft_status weft_i_checkpoint_from_trainer(weft_checkpoint *filled,
-                                           weft_parts *parts,
-                                           const weft_checkpoint *c);
-
-/** weft_i_checkpoint_restore of a trainer. */
-weft_status weft_i_checkpoint_read(weft_trainer *t, const weft_source *source, const char *dir);
 
 #endif

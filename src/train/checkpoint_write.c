@@ -211,8 +211,11 @@ static weft_status write_texts(const weft_checkpoint *c, const char *dir, weft_c
         st = write_text(dir, "config.json", &text, sums);
     weft_i_str_fini(&text);
     WEFT_TRY(st);
+    weft_trainer_state state = *c->state;
+    if (c->mesh != NULL)
+        state.layout = c->mesh->layout;
     weft_i_str_init(&text, alloc);
-    st = weft_i_trainer_state_print(c->state, &text);
+    st = weft_i_trainer_state_print(&state, &text);
     if (st == WEFT_OK)
         st = write_text(dir, WEFT_TRAINER_STATE_FILE, &text, sums);
     weft_i_str_fini(&text);

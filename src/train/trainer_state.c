@@ -181,19 +181,29 @@ static int add_bytes(const char *bytes, size_t n_bytes, void *user)
     return weft_i_str_add(user, bytes, n_bytes) == WEFT_OK ? 0 : -1;
 }
 
+static void put_layout(json_t *o, const weft_layout *l, bool *ok)
+{
+    json_t *layout = json_object();
+    put(layout, "ranks", json_integer(WEFT_MAX(l->n_ranks, 1)), ok);
+    put(layout, "dp", json_integer(WEFT_MAX(l->dp, 1)), ok);
+    put(layout, "tp", json_integer(WEFT_MAX(l->tp, 1)), ok);
+    put(layout, "pp", json_integer(WEFT_MAX(l->pp, 1)), ok);
+    put(layout, "zero_stage", json_integer(l->zero_stage), ok);
+    put(layout, "strategy", json_string(l->is_data_parallel ? "data-parallel" : ""), ok);
+    put(o, "written_by_layout", layout, ok);
+}
+
 weft_status weft_i_trainer_state_print(const weft_trainer_state *s, weft_str *text)
 {
     bool ok = true;
     json_t *o = json_object();
-    json_t *layout = json_object();
     put(o, "format_version", json_integer(WEFT_TRAINER_STATE_VERSION), &ok);
     put(o, "step", json_integer(s->step), &ok);
     put(o, "total_tokens", json_integer(s->total_tokens), &ok);
     put(o, "next_sample", json_integer(s->next_sample), &ok);
     put(o, "settings", json_incref(s->settings), &ok);
     put(o, "data", json_incref(s->data), &ok);
-    put(layout, "ranks", json_integer(1), &ok);
-    put(o, "written_by_layout", layout, &ok);
+    put_layout(o, &s->layout, &ok);
     ok = ok && json_dump_callback(o, add_bytes, text, JSON_INDENT(2)) == 0;
     json_decref(o);
     if (!ok)
@@ -221,6 +231,25 @@ static weft_status get_object(const json_t *root, const char *path, const char *
     return WEFT_OK;
 }
 
+/* Nothing hangs on it, so what is not there is not said. */
+static void get_layout(const json_t *root, weft_layout *out)
+{
+    const json_t *layout = json_object_get(root, "written_by_layout");
+    const char *strategy = json_string_value(json_object_get(layout, "strategy"));
+    const struct {
+        const char *key;
+        int *to;
+    } number[] = {
+        {"ranks", &out->n_ranks},         {"dp", &out->dp}, {"tp", &out->tp}, {"pp", &out->pp},
+        {"zero_stage", &out->zero_stage},
+    };
+    for (size_t i = 0; i < WEFT_COUNT_OF(number); i++) {
+        const json_int_t value = json_integer_value(json_object_get(layout, number[i].key));
+        *number[i].to = value >= 0 && value <= INT32_MAX ? (int)value : 0;
+    }
+    out->is_data_parallel = strategy != NULL && strcmp(strategy, "data-parallel") == 0;
+}
+
 static weft_status read_root(weft_trainer_state *s, const json_t *root, const char *path)
 {
     int64_t version = 0;
@@ -231,6 +260,7 @@ static weft_status read_root(weft_trainer_state *s, const json_t *root, const ch
     WEFT_TRY(get_integer(root, path, "step", &s->step));
     WEFT_TRY(get_integer(root, path, "total_tokens", &s->total_tokens));
     WEFT_TRY(get_integer(root, path, "next_sample", &s->next_sample));
+    get_layout(root, &s->layout);
     WEFT_TRY(get_object(root, path, "settings", &s->settings));
     return get_object(root, path, "data", &s->data);
 }

@@ -6,6 +6,7 @@
 
 #include "data/dataset.h"
 #include "formats/json.h"
+#include "parallel/layout.h"
 #include "train/settings.h"
 
 #define WEFT_TRAINER_STATE_FILE "trainer_state.json"
@@ -18,6 +19,8 @@ typedef struct weft_trainer_state {
     int64_t next_sample;  /* number of the first sample that was not seen */
     json_t *settings;     /* name of an option: value */
     json_t *data;         /* files, tokens, hash of the training data */
+    weft_layout layout; /* of the ranks that write it, or wrote it (dp, tp, pp, n_ranks, zero_stage,
+                             is_data_parallel); n_ranks 0: one rank, or not said. Compared with nothing */
 } weft_trainer_state;
 
 /** A line for a person. */

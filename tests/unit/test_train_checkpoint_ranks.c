@@ -286,8 +286,9 @@ static void check_sums(const train_case *c, const char *dir)
     assert_true(n_tensors > 40 && n_files >= 4);
 }
 
-/* Every file of the one folder is in the other, byte for byte, and the other has no more. */
-static void same_folders(const train_case *c, const char *a, const char *b)
+/* Every file of the one folder is in the other, byte for byte, and the other has no more. By another layout trainer_state.json,
+   and so its checksum, differs. */
+static void same_folders(const train_case *c, const char *a, const char *b, bool is_same_layout)
 {
     char **x = NULL, **y = NULL, p[WEFT_PATH_MAX], q[WEFT_PATH_MAX];
     size_t n_x = 0, n_y = 0;
@@ -296,6 +297,9 @@ static void same_folders(const train_case *c, const char *a, const char *b)
     assert_int_equal(n_x, n_y);
     for (size_t i = 0; i < n_x; i++) {
         assert_string_equal(x[i], y[i]);
+        if (!is_same_layout &&
+            (strcmp(x[i], WEFT_TRAINER_STATE_FILE) == 0 || strcmp(x[i], WEFT_CHECKSUMS_FILE) == 0))
+            continue;
         CHECK_OK(weft_i_path_join(p, a, x[i]));
         CHECK_OK(weft_i_path_join(q, b, y[i]));
         train_case_same_file(p, q);
@@ -356,11 +360,17 @@ static void test_train_checkpoint_ranks__bytes_do_not_depend_on_the_ranks(void *
         check_sums(&c, a.path);
         j.out = three.path;
         CHECK_OK(run(&j, 3, save));
-        same_folders(&c, a.path, b.path);
+        same_folders(&c, a.path, b.path, false);
+        check_sums(&c, b.path);
         j.out = eight.path;
         j.is_sharded = true;
         CHECK_OK(run(&j, 8, save));
-        same_folders(&c, a.path, d.path);
+        same_folders(&c, a.path, d.path, false);
+        check_sums(&c, d.path);
+        weft_trainer_state told;
+        CHECK_OK(weft_i_trainer_state_read(&told, c.s->alloc, d.path));
+        assert_true(told.layout.n_ranks == 8 && told.layout.dp == 8 && told.layout.tp == 1);
+        weft_i_trainer_state_fini(&told);
         j.dir = d.path;
         CHECK_OK(run(&j, 2, restore)); /* shards of another cut */
         j.is_sharded = false;
@@ -440,7 +450,7 @@ static void test_train_checkpoint_ranks__one_fails_and_the_old_one_stays(void **
     j.out = out.path;
     j.step = 8;
     for (int rank = 0; rank < 3; rank++) {
-        for (int block = 0; block < 60; block += block < 4 ? 1 : 14) {
+        for (int block = 0; block < 60; block += block < 2 ? 1 : 19) {
             char path[WEFT_PATH_MAX];
             char who[16];
             j.failing_rank = rank;
@@ -454,7 +464,7 @@ static void test_train_checkpoint_ranks__one_fails_and_the_old_one_stays(void **
                 n_failed++;
             }
             assert_false(weft_i_dir_exists(temporary.path));
-            same_folders(&c, kept.path, dir.path);
+            same_folders(&c, kept.path, dir.path, true);
             CHECK_OK(weft_i_checkpoint_latest(c.s->alloc, out.path, path));
             weft_trainer_state s;
             CHECK_OK(weft_i_trainer_state_read(&s, c.s->alloc, path));
@@ -470,7 +480,7 @@ static void test_train_checkpoint_ranks__one_fails_and_the_old_one_stays(void **
             CHECK_OK(weft_i_link_replace("checkpoint-7", latest));
         }
     }
-    assert_true(n_failed >= 18);
+    assert_true(n_failed >= 12);
 }
 
 /* Lists of parts that leave something out, or hold it twice, are our own fault and are found. */
