@@ -45,8 +45,8 @@ typedef struct weft_generated {
 } weft_generated;
 
 /**
- * Called in order of prompts: all text of prompt i, then done for i, then the text of prompt i + 1 (what comes early is
- * held back by the library). All may be NULL.
+ * Called by rank 0 alone, in order of prompts: all text of prompt i, then done for i, then the text of prompt i + 1 (what
+ * comes early is held back by the library). All may be NULL.
  */
 typedef struct weft_generate_callbacks {
     void *user;
@@ -56,18 +56,22 @@ typedef struct weft_generate_callbacks {
                  size_t n_bytes); /* whole characters, valid UTF-8 */
     void (*done)(void *user, const weft_generated *generated);
     void (*note)(void *user, const char *line);
-    bool (*should_stop)(void *user); /* polled once a token */
+    bool (*should_stop)(void *user); /* polled before every pass (a prompt, or a token) */
 } weft_generate_callbacks;
 
 typedef struct weft_generate_result {
     int64_t n_prompts;
     int64_t n_prompt_tokens;
     int64_t n_new_tokens;
+    int64_t n_forwards;    /* passes of every rank, those without a prompt of its own included */
     double prompt_seconds; /* reading the prompts */
     double new_seconds;    /* the tokens after the first */
 } weft_generate_result;
 
 /**
+ * Groups of layout.micro_batch_size prompts (0: so many that every rank has some) are dealt out to the data-parallel ranks
+ * in turn. A prompt's text is the same in every layout.
+ *
  * @collective  whole world
  * @param[in] callbacks  text == NULL and prompts as ids: no tokenizer is needed
  * @return      WEFT_OK | ARG no prompt, or both kinds, or an empty one | IO | FORMAT | UNSUPPORTED | MISMATCH an id

@@ -9,22 +9,32 @@
  *
  * Rotary positions that scale with the length (`dynamic`): a row of the table is made for the length at which it is first
  * used, and cached keys keep theirs, as in transformers.
+ *
+ * Communication (world): before every pass 1 all_reduce that tells whether any rank has something left, and whether rank 0
+ * was told to stop.
+ * Invariant: all ranks run the same passes in the same order, one that has nothing left idle ones, so what a method gathers
+ * in a pass (ZeRO-3's weights) finds every rank there.
  */
 #include "infer/decode.h"
 
 #include "base/clock.h"
 #include "base/ctx.h"
-#include "nn/plan_forward.h"
+#include "parallel/ranks.h"
 
 #include <string.h>
 
+/* What a rank says before a pass; the largest holds. */
+enum { WORD_DONE, WORD_BUSY, WORD_STOP };
+
 struct weft_decoder {
-    weft_ctx *ctx;
+    weft_mesh *mesh;
+    weft_ctx *ctx; /* the mesh's */
     weft_decoder_options options;
     weft_config config;
-    weft_model *model;
+    weft_replica replica;
     weft_run *prefill; /* 1 x longest prompt */
     weft_run *decode;  /* n_seqs x 1 */
+    weft_pass_memory memory;
     weft_kv_cache cache;
     void *logits;       /* f32 [n_seqs, vocabulary] */
     float *host_logits; /* the same on the host */
@@ -37,67 +47,53 @@ struct weft_decoder {
     int64_t *kv_length; /* [n_seqs] */
     double prompt_seconds, new_seconds;
     int64_t n_new;
+    int64_t n_forwards;
 };
 
 /* ---- memory ---- */
 
 /* One shape for every length of a prompt. */
-static weft_status plan_prefill(size_t *workspace,
-                                weft_ctx *ctx,
-                                const weft_source *source,
-                                const weft_prompts *p,
-                                const weft_run_options *run,
-                                int64_t n_seqs)
+static size_t prefill_shapes(weft_pass_shape *shapes, const weft_prompts *p)
 {
-    weft_pass_memory memory = {.workspace_bytes = 0};
-    weft_pass_plan plan = {
-        .run = *run, .logit_rows = n_seqs, .cache_seqs = n_seqs, .cache_capacity = p->capacity};
-    weft_pass_shape *shapes = NULL;
-    void *block = NULL;
-    weft_status st = WEFT_OK;
+    size_t n = 0;
 
-    WEFT_TRY(weft_i_alloc_new(ctx->alloc, (size_t)p->n, sizeof(weft_pass_shape), &block));
-    shapes = block;
     for (int64_t i = 0; i < p->n; i++) {
         bool is_known = false;
-        for (size_t k = 0; k < plan.n_shapes && !is_known; k++)
+        for (size_t k = 0; k < n && !is_known; k++)
             is_known = shapes[k].n_tokens == p->sequence[i].n_prompt;
         if (!is_known)
-            shapes[plan.n_shapes++] = (weft_pass_shape){
+            shapes[n++] = (weft_pass_shape){
                 .n_seqs = 1, .n_tokens = p->sequence[i].n_prompt, .n_head_rows = 1};
     }
-    plan.shapes = shapes;
-    st = weft_i_plan_passes(&memory, ctx, source, &plan);
-    *workspace = memory.workspace_bytes;
-    weft_i_alloc_put(ctx->alloc, block);
-    return st;
+    return n;
 }
 
-/* One shape for every number of sequences that may be left. */
-static weft_status plan_decode(size_t *workspace,
-                               weft_ctx *ctx,
+/* Both runs; for decoding one shape for every number of sequences that may be left. */
+static weft_status plan_passes(weft_decoder *d,
                                const weft_source *source,
                                const weft_prompts *p,
-                               const weft_run_options *run)
+                               weft_run_options *prefill,
+                               weft_run_options *decode)
 {
-    weft_pass_memory memory = {.workspace_bytes = 0};
-    weft_pass_plan plan = {.run = *run,
-                           .logit_rows = run->n_seqs,
-                           .cache_seqs = run->n_seqs,
-                           .cache_capacity = p->capacity,
-                           .n_shapes = (size_t)run->n_seqs};
+    const int64_t n_seqs = d->options.n_seqs;
     weft_pass_shape *shapes = NULL;
-    void *block = NULL;
-    weft_status st = WEFT_OK;
 
-    WEFT_TRY(weft_i_alloc_new(ctx->alloc, plan.n_shapes, sizeof(weft_pass_shape), &block));
-    shapes = block;
-    for (int64_t i = 0; i < run->n_seqs; i++)
-        shapes[i] = (weft_pass_shape){.n_seqs = i + 1, .n_tokens = 1};
-    plan.shapes = shapes;
-    st = weft_i_plan_passes(&memory, ctx, source, &plan);
-    *workspace = memory.workspace_bytes;
-    weft_i_alloc_put(ctx->alloc, block);
+    WEFT_TRY(weft_i_alloc_array(d->ctx->alloc, p->n + n_seqs, sizeof(*shapes), &shapes));
+    for (int64_t i = 0; i < n_seqs; i++)
+        shapes[p->n + i] = (weft_pass_shape){.n_seqs = i + 1, .n_tokens = 1};
+    const weft_pass_plan decoding = {
+        .run = *decode, .shapes = shapes + p->n, .n_shapes = (size_t)n_seqs};
+    const weft_pass_plan plan = {.run = *prefill,
+                                 .shapes = shapes,
+                                 .n_shapes = prefill_shapes(shapes, p),
+                                 .logit_rows = n_seqs,
+                                 .cache_seqs = n_seqs,
+                                 .cache_capacity = p->capacity,
+                                 .also = &decoding};
+    const weft_status st = weft_i_plan_passes(&d->memory, d->mesh, source, &plan);
+    weft_i_alloc_put(d->ctx->alloc, shapes);
+    prefill->workspace_bytes = d->memory.workspace_bytes;
+    decode->workspace_bytes = d->memory.also_workspace_bytes;
     return st;
 }
 
@@ -126,20 +122,21 @@ take_all(weft_decoder *d, weft_source *source, const weft_prompts *p, uint64_t s
     weft_run_options decode = {
         .n_seqs = d->options.n_seqs, .n_tokens = 1, .n_positions = p->capacity};
 
-    WEFT_TRY(
-        plan_prefill(&prefill.workspace_bytes, d->ctx, source, p, &prefill, d->options.n_seqs));
-    WEFT_TRY(plan_decode(&decode.workspace_bytes, d->ctx, source, p, &decode));
+    WEFT_TRY(weft_i_mesh_agree(d->mesh, plan_passes(d, source, p, &prefill, &decode)));
     WEFT_TRY(take_host(d));
-    WEFT_TRY(weft_i_source_model(&d->model, source, d->ctx, false, seed));
+    WEFT_TRY(weft_i_replica_create(&d->replica, d->mesh, source, false, seed));
     weft_i_source_unmap(source);
-    WEFT_TRY(weft_i_kv_cache_init(&d->cache, d->model, &d->config, d->options.n_seqs, p->capacity));
+    weft_model *m = d->replica.model;
+    prefill.hooks = weft_i_parallel_hooks(d->replica.parallel, &prefill.n_hooks);
+    decode.hooks = weft_i_parallel_hooks(d->replica.parallel, &decode.n_hooks);
+    WEFT_TRY(weft_i_kv_cache_init(&d->cache, m, &d->config, d->options.n_seqs, p->capacity));
     WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_ACTIVATIONS, logits_bytes, "logits", &d->logits));
-    WEFT_TRY(weft_run_create(&d->prefill, d->model, &prefill));
-    return weft_run_create(&d->decode, d->model, &decode);
+    WEFT_TRY(weft_run_create(&d->prefill, m, &prefill));
+    return weft_run_create(&d->decode, m, &decode);
 }
 
 weft_status weft_i_decoder_create(weft_decoder **out,
-                                  weft_ctx *ctx,
+                                  weft_mesh *mesh,
                                   weft_source *source,
                                   const weft_prompts *prompts,
                                   const weft_decoder_options *options,
@@ -148,9 +145,10 @@ weft_status weft_i_decoder_create(weft_decoder **out,
     void *block = NULL;
 
     *out = NULL;
-    WEFT_TRY(weft_i_alloc_new(ctx->alloc, 1, sizeof(weft_decoder), &block));
+    WEFT_TRY(weft_i_alloc_new(mesh->ctx->alloc, 1, sizeof(weft_decoder), &block));
     weft_decoder *d = block;
-    d->ctx = ctx;
+    d->mesh = mesh;
+    d->ctx = mesh->ctx;
     d->options = *options;
     d->config = source->hf.config;
     const weft_status st = take_all(d, source, prompts, seed);
@@ -172,7 +170,7 @@ void weft_i_decoder_destroy(weft_decoder *d)
     weft_run_destroy(d->prefill);
     d->ctx->backend->ops->mem_put(d->ctx->backend, d->logits);
     weft_i_kv_cache_fini(&d->cache);
-    weft_model_destroy(d->model);
+    weft_i_replica_destroy(&d->replica);
     for (size_t i = 0; i < WEFT_COUNT_OF(block); i++)
         weft_i_alloc_put(alloc, block[i]);
     weft_i_alloc_put(alloc, d);
@@ -192,6 +190,14 @@ static weft_status fetch_logits(weft_decoder *d, int64_t rows)
     return b->ops->copy_to_host(b, d->host_logits, d->logits, n_bytes);
 }
 
+/* A pass without a sequence, while other ranks have some. */
+static weft_status run_idle(weft_decoder *d, weft_run *run)
+{
+    d->n_forwards++;
+    weft_run_exec(run)->logits = logits_view(d, 1); /* what a pass reads follows from it */
+    return weft_run_idle(run, WEFT_PASS_FORWARD);
+}
+
 /* Reads a prompt into slot `slot` of the cache; its last row's logits are on the host afterwards. */
 static weft_status read_prompt(weft_decoder *d, const weft_sequence *s, int64_t slot)
 {
@@ -204,6 +210,7 @@ static weft_status read_prompt(weft_decoder *d, const weft_sequence *s, int64_t 
                                    .q_offset = &q_offset,
                                    .kv_length = &s->n_prompt};
 
+    d->n_forwards++;
     if (d->config.rope.kind == WEFT_ROPE_DYNAMIC)
         WEFT_TRY(weft_run_fill_rope(d->prefill, 0, s->n_prompt, s->n_prompt));
     WEFT_TRY(weft_run_load(d->prefill, 0, &batch));
@@ -227,6 +234,7 @@ static weft_status read_last(weft_decoder *d)
                                    .q_offset = d->q_offset,
                                    .kv_length = d->kv_length};
 
+    d->n_forwards++;
     for (int64_t i = 0; i < n; i++) {
         const weft_sequence *s = d->active[i];
         d->last_id[i] = s->ids[s->n_ids - 1];
@@ -292,26 +300,71 @@ static bool is_stop_wanted(const weft_decoder *d)
     return c != NULL && c->should_stop != NULL && c->should_stop(c->user);
 }
 
-static weft_status
-read_prompts(weft_decoder *d, weft_sequence *first, int64_t n, weft_delivery *delivery)
+/* Before a pass: whether any rank has something left, and whether rank 0 was told to stop. */
+static weft_status agree(weft_decoder *d, bool is_busy, bool *is_any_busy, bool *is_stopped)
 {
+    int64_t word = is_busy ? WORD_BUSY : WORD_DONE;
+
+    if ((is_busy || d->mesh->world_size > 1) && is_stop_wanted(d))
+        word = WORD_STOP;
+    WEFT_TRY(weft_i_parallel_largest(d->replica.parallel, &word));
+    *is_any_busy = word == WORD_BUSY;
+    *is_stopped = word == WORD_STOP;
+    return WEFT_OK;
+}
+
+/* Sequences that may not grow end at once. Returns the first from *at on that may; n when there is none. */
+static weft_status skip_full(int64_t *at, weft_sequence *first, int64_t n, weft_delivery *delivery)
+{
+    while (*at < n && first[*at].n_ids >= first[*at].n_limit) {
+        WEFT_TRY(weft_i_delivery_end(delivery, &first[*at], first[*at].at_limit));
+        (*at)++;
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_prompts(
+    bool *is_stopped, weft_decoder *d, weft_sequence *first, int64_t n, weft_delivery *delivery)
+{
+    int64_t next = 0;
+
     d->n_active = 0;
-    for (int64_t i = 0; i < n; i++) {
-        weft_sequence *s = &first[i];
-        if (s->n_ids >= s->n_limit) {
-            WEFT_TRY(weft_i_delivery_end(delivery, s, s->at_limit));
+    weft_i_parallel_bind(d->replica.parallel, d->prefill);
+    for (;;) {
+        bool is_any_busy = false;
+        WEFT_TRY(skip_full(&next, first, n, delivery));
+        WEFT_TRY(agree(d, next < n, &is_any_busy, is_stopped));
+        if (!is_any_busy)
+            return WEFT_OK;
+        if (next == n) {
+            WEFT_TRY(run_idle(d, d->prefill));
             continue;
         }
-        if (is_stop_wanted(d)) {
-            WEFT_TRY(weft_i_delivery_end(delivery, s, WEFT_FINISH_STOPPED));
-            continue;
-        }
+        weft_sequence *s = &first[next++];
         WEFT_TRY(read_prompt(d, s, d->n_active));
         WEFT_TRY(add_id(d, s, 0, delivery));
         if (!s->is_done)
             d->active[d->n_active++] = s;
     }
-    return WEFT_OK;
+}
+
+static weft_status add_tokens(bool *is_stopped, weft_decoder *d, weft_delivery *delivery)
+{
+    weft_i_parallel_bind(d->replica.parallel, d->decode);
+    for (;;) {
+        bool is_any_busy = false;
+        WEFT_TRY(agree(d, d->n_active > 0, &is_any_busy, is_stopped));
+        if (!is_any_busy)
+            return WEFT_OK;
+        if (d->n_active == 0) {
+            WEFT_TRY(run_idle(d, d->decode));
+            continue;
+        }
+        WEFT_TRY(read_last(d));
+        for (int64_t i = 0; i < d->n_active; i++)
+            WEFT_TRY(add_id(d, d->active[i], i, delivery));
+        WEFT_TRY(leave(d));
+    }
 }
 
 weft_status weft_i_decoder_run(
@@ -320,16 +373,11 @@ weft_status weft_i_decoder_run(
     const double start = weft_i_clock_seconds();
 
     *is_stopped = false;
-    WEFT_TRY(read_prompts(d, first, n, delivery));
+    WEFT_TRY(read_prompts(is_stopped, d, first, n, delivery));
     const double middle = weft_i_clock_seconds();
-    while (d->n_active > 0 && !(*is_stopped = is_stop_wanted(d))) {
-        WEFT_TRY(read_last(d));
-        for (int64_t i = 0; i < d->n_active; i++)
-            WEFT_TRY(add_id(d, d->active[i], i, delivery));
-        WEFT_TRY(leave(d));
-    }
+    if (!*is_stopped)
+        WEFT_TRY(add_tokens(is_stopped, d, delivery));
     for (int64_t i = 0; i < n; i++) {
-        *is_stopped = *is_stopped || first[i].finish == WEFT_FINISH_STOPPED;
         if (!first[i].is_done)
             WEFT_TRY(weft_i_delivery_end(delivery, &first[i], WEFT_FINISH_STOPPED));
     }
@@ -341,6 +389,12 @@ weft_status weft_i_decoder_run(
 void weft_i_decoder_times(const weft_decoder *d, weft_generate_result *out)
 {
     out->n_new_tokens = d->n_new;
+    out->n_forwards = d->n_forwards;
     out->prompt_seconds = d->prompt_seconds;
     out->new_seconds = d->new_seconds;
+}
+
+const weft_pass_memory *weft_i_decoder_memory(const weft_decoder *d)
+{
+    return &d->memory;
 }

@@ -1,22 +1,29 @@
 /*
  * `weft generate`: opens model, tokenizer and prompts, runs them group by group (contract: weft/generate.h).
  *
- * The loop over tokens is decode.c's, the order of output deliver.c's, the choice of ids sampling.c's.
+ * The loop over tokens is decode.c's, the order of output deliver.c's, the choice of ids sampling.c's. Groups of prompts are
+ * dealt out to the dp ranks: group g to rank g mod dp, in round g / dp; after a round rank 0 has all answers (collect.c).
+ *
+ * Communication: of decode.c and collect.c; agreements before the first pass. Every rank opens everything itself.
  */
 #include "base/ctx.h"
+#include "infer/collect.h"
 #include "infer/decode.h"
-#include "nn/layout_context.h"
+#include "parallel/ranks.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 typedef struct generate_session {
-    weft_ctx *ctx;
+    weft_mesh *mesh;
+    weft_ctx *ctx; /* the mesh's */
+    bool is_speaker;
     weft_source source;
     weft_tokenizer *tokenizer; /* NULL: ids in, ids out */
     weft_prompts prompts;
     weft_delivery delivery;
+    weft_collector collector;
     weft_decoder *decoder;
     weft_decoder_options decoding;
 } generate_session;
@@ -55,6 +62,7 @@ static weft_status choose(generate_session *s,
     const weft_config *c = &s->source.hf.config;
     weft_decoder_options *d = &s->decoding;
     const int64_t together = o->layout.micro_batch_size;
+    const int64_t n_ranks = s->mesh->size[WEFT_AXIS_DP];
 
     if (together < 0)
         WEFT_FAIL(WEFT_STATUS_ARG, "micro_batch_size %" PRId64 " must not be negative", together);
@@ -67,72 +75,124 @@ static weft_status choose(generate_session *s,
         add_stop(d, c->eos_ids[i]);
     if (s->tokenizer != NULL && !o->ignore_eos)
         add_stop(d, weft_i_tokenizer_eos(s->tokenizer));
-    d->n_seqs = together > 0 ? WEFT_MIN(together, s->prompts.n) : s->prompts.n;
-    d->callbacks = callbacks;
+    d->n_seqs = (s->prompts.n + n_ranks - 1) / n_ranks;
+    if (together > 0)
+        d->n_seqs = WEFT_MIN(together, s->prompts.n);
+    d->callbacks = s->is_speaker ? callbacks : NULL;
     return WEFT_OK;
 }
 
-static weft_status open_all(generate_session *s,
-                            const weft_generate_options *o,
-                            const weft_generate_callbacks *callbacks)
+static weft_status open_inputs(generate_session *s,
+                               const weft_generate_options *o,
+                               const weft_generate_callbacks *callbacks)
 {
     const char *dtype = o->layout.dtype != NULL ? o->layout.dtype : "";
-    const uint64_t seed = (uint64_t)o->layout.seed;
 
     WEFT_TRY(weft_i_source_open(&s->source, s->ctx, o->model, dtype));
     WEFT_TRY(open_tokenizer(s, o, callbacks));
     WEFT_TRY(weft_i_prompts_init(&s->prompts, s->ctx, o, &s->source.hf.config, s->tokenizer));
     WEFT_TRY(choose(s, o, callbacks));
-    weft_i_delivery_init(&s->delivery, &s->prompts, s->tokenizer, callbacks);
-    return weft_i_decoder_create(&s->decoder, s->ctx, &s->source, &s->prompts, &s->decoding, seed);
+    weft_i_delivery_init(&s->delivery, &s->prompts, s->is_speaker ? s->tokenizer : NULL,
+                         s->decoding.callbacks);
+    return weft_i_collector_init(&s->collector, s->mesh, &s->prompts, s->decoding.n_seqs);
 }
 
-static void note(const generate_session *s, const weft_generate_callbacks *callbacks)
+static void note(const generate_session *s)
 {
+    const weft_generate_callbacks *callbacks = s->decoding.callbacks;
     weft_alloc_count cache;
     char line[192];
     char bytes[32];
+    char ranks[48] = "";
 
     if (callbacks == NULL || callbacks->note == NULL)
         return;
     weft_i_alloc_counts(s->ctx->alloc, WEFT_MEM_CACHE, &cache);
+    if (s->mesh->world_size > 1)
+        (void)snprintf(ranks, sizeof(ranks), " on each of %d ranks", s->mesh->world_size);
     const int n = snprintf(
         line, sizeof(line),
-        "%" PRId64 " prompt%s, %" PRId64 " tokens, %" PRId64 " at a time; cache %s; %s",
-        s->prompts.n, s->prompts.n == 1 ? "" : "s", s->prompts.n_tokens, s->decoding.n_seqs,
+        "%" PRId64 " prompt%s, %" PRId64 " tokens, %" PRId64 " at a time%s; cache %s; %s",
+        s->prompts.n, s->prompts.n == 1 ? "" : "s", s->prompts.n_tokens, s->decoding.n_seqs, ranks,
         weft_i_str_bytes((double)cache.now_bytes, bytes, sizeof(bytes)),
         weft_dtype_name(s->source.dtype));
     if (n > 0 && (size_t)n < sizeof(line))
         callbacks->note(callbacks->user, line);
 }
 
-static weft_status run_groups(generate_session *s)
+static weft_status run_round(bool *is_stopped, generate_session *s, int64_t round)
+{
+    const int rank = s->mesh->coord[WEFT_AXIS_DP];
+    int64_t first = 0;
+    const int64_t n = weft_i_collector_group(&s->collector, round, rank, &first);
+    weft_sequence *sequences = n > 0 ? &s->prompts.sequence[first] : NULL;
+
+    WEFT_TRY(weft_i_decoder_run(is_stopped, s->decoder, sequences, n, &s->delivery));
+    return weft_i_collector_round(&s->collector, round, &s->delivery);
+}
+
+static weft_status run_rounds(generate_session *s)
 {
     weft_prompts *p = &s->prompts;
+    const int64_t n_in_round = s->decoding.n_seqs * s->mesh->size[WEFT_AXIS_DP];
     bool is_stopped = false;
 
-    for (int64_t i = 0; i < p->n; i += s->decoding.n_seqs) {
-        const int64_t n = WEFT_MIN(s->decoding.n_seqs, p->n - i);
-        if (!is_stopped) {
-            WEFT_TRY(weft_i_decoder_run(&is_stopped, s->decoder, &p->sequence[i], n, &s->delivery));
-            continue;
-        }
-        for (int64_t k = i; k < i + n; k++)
-            WEFT_TRY(weft_i_delivery_end(&s->delivery, &p->sequence[k], WEFT_FINISH_STOPPED));
+    for (int64_t i = 0; i * n_in_round < p->n && !is_stopped; i++)
+        WEFT_TRY(run_round(&is_stopped, s, i));
+    for (int64_t i = 0; i < p->n && s->is_speaker; i++) {
+        if (!p->sequence[i].is_done)
+            WEFT_TRY(weft_i_delivery_end(&s->delivery, &p->sequence[i], WEFT_FINISH_STOPPED));
     }
     return WEFT_OK;
 }
 
 static void close_session(generate_session *s)
 {
-    if (s->ctx == NULL)
-        return;
     weft_i_decoder_destroy(s->decoder);
+    weft_i_collector_fini(&s->collector);
     weft_i_delivery_fini(&s->delivery);
     weft_i_prompts_fini(&s->prompts);
     weft_i_tokenizer_close(s->tokenizer);
     weft_i_source_close(&s->source, s->ctx);
-    weft_ctx_destroy(s->ctx);
+}
+
+static void fill_result(weft_generate_result *out, const generate_session *s)
+{
+    weft_i_decoder_times(s->decoder, out);
+    out->n_prompts = s->prompts.n;
+    out->n_prompt_tokens = s->prompts.n_tokens;
+    out->n_new_tokens = 0;
+    for (int64_t i = 0; i < s->prompts.n; i++)
+        out->n_new_tokens += s->prompts.sequence[i].n_ids - s->prompts.sequence[i].n_prompt;
+}
+
+/* What all ranks share. */
+typedef struct generate_call {
+    const weft_generate_options *options;
+    const weft_generate_callbacks *callbacks;
+    weft_generate_result *result; /* rank 0 writes it */
+} generate_call;
+
+static weft_status run_rank(void *user, weft_mesh *mesh)
+{
+    const generate_call *call = user;
+    const weft_generate_options *o = call->options;
+    generate_session s = {.mesh = mesh, .ctx = mesh->ctx, .is_speaker = mesh->world_rank == 0};
+    weft_status st = WEFT_OK;
+
+    WEFT_TRY_GOTO(st, weft_i_mesh_agree(mesh, open_inputs(&s, o, call->callbacks)), out);
+    WEFT_TRY_GOTO(st,
+                  weft_i_decoder_create(&s.decoder, mesh, &s.source, &s.prompts, &s.decoding,
+                                        (uint64_t)o->layout.seed),
+                  out);
+    note(&s);
+    weft_i_mesh_begin(mesh);
+    WEFT_TRY_GOTO(st, run_rounds(&s), out);
+    if (s.is_speaker)
+        fill_result(call->result, &s);
+out:
+    close_session(&s);
+    return st;
 }
 
 weft_status weft_generate_run(weft_generate_result *out,
@@ -140,21 +200,13 @@ weft_status weft_generate_run(weft_generate_result *out,
                               const weft_ctx_options *ctx_options,
                               const weft_generate_callbacks *callbacks)
 {
-    generate_session s = {.ctx = NULL};
-    weft_status st = WEFT_OK;
+    generate_call call = {.options = options, .callbacks = callbacks, .result = out};
+    weft_layout layout;
 
     memset(out, 0, sizeof(*out));
     if (options->model == NULL)
         WEFT_FAIL(WEFT_STATUS_ARG, "generate needs a model");
     WEFT_TRY(weft_i_prompts_check(options));
-    WEFT_TRY_GOTO(st, weft_i_layout_context(&s.ctx, &options->layout, ctx_options), out);
-    WEFT_TRY_GOTO(st, open_all(&s, options, callbacks), out);
-    note(&s, callbacks);
-    WEFT_TRY_GOTO(st, run_groups(&s), out);
-    weft_i_decoder_times(s.decoder, out);
-    out->n_prompts = s.prompts.n;
-    out->n_prompt_tokens = s.prompts.n_tokens;
-out:
-    close_session(&s);
-    return st;
+    WEFT_TRY(weft_i_layout_make(&layout, &options->layout));
+    return weft_i_ranks_run(&layout, &options->layout, ctx_options, run_rank, &call);
 }

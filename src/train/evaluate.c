@@ -64,9 +64,9 @@ weft_i_evaluator_create(weft_evaluator **out, const weft_mesh *mesh, const weft_
     e->job = *job;
     e->n_ranks = mesh->size[WEFT_AXIS_DP];
     const int64_t n = job->n_seqs * job->seq_length;
+    const int64_t n_all = n * e->n_ranks;
     WEFT_TRY_GOTO(
         st, weft_i_alloc_array(ctx->alloc, job->seq_length + 1, sizeof(int32_t), &e->window), out);
-    const int64_t n_all = n * e->n_ranks;
     WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n_all, sizeof(int32_t), &e->ids), out);
     WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n_all, sizeof(int32_t), &e->targets), out);
     WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n, sizeof(float), &e->losses), out);

@@ -8,8 +8,8 @@
 #define WEFT_TRAIN_EVALUATE_H
 
 #include "data/dataset.h"
-#include "nn/plan_forward.h"
 #include "parallel/parallel.h"
+#include "parallel/plan_forward.h"
 #include "weft/eval.h"
 
 typedef struct weft_evaluation_job {
@@ -42,8 +42,8 @@ weft_status weft_i_evaluator_create(weft_evaluator **out,
 void weft_i_evaluator_destroy(weft_evaluator *e);
 
 /**
- * Runs it, batches of windows dealt out over the dp ranks, with forward-only passes of `run`, whose batch is at least [n_seqs, seq_length]; the run's settings are as they
- * were afterwards.
+ * Runs it, batches of windows dealt out over the dp ranks, with forward-only passes of `run`, whose batch is at least
+ * [n_seqs, seq_length]; the run's settings are as they were afterwards.
  *
  * @collective  every rank with the same job; the same result on each
  * @return      WEFT_OK | NUMERIC a loss that is not finite, with its place in the stream

@@ -30,7 +30,10 @@ typedef struct eval_session {
     weft_evaluation_job job;
 } eval_session;
 
-/* A batch never has more windows, nor a window more inputs, than the data fills. */
+/*
+ * A batch never has more windows, nor a window more inputs, than the data fills; unless asked for, no more windows either
+ * than leave some for every rank.
+ */
 static weft_status choose_windows(eval_session *s, const weft_eval_options *o)
 {
     const weft_config *c = &s->source.hf.config;
@@ -49,7 +52,9 @@ static weft_status choose_windows(eval_session *s, const weft_eval_options *o)
     WEFT_TRY(weft_i_layout_check_positions(s->ctx, c, "seq_length", wanted));
     const int64_t seq_length = WEFT_MIN(wanted, WEFT_MAX(n_tokens - 1, 1));
     const int64_t n_windows = WEFT_MAX((n_tokens - 1) / seq_length, 1);
-    const int64_t n_seqs = l->micro_batch_size > 0 ? l->micro_batch_size : DEFAULT_N_SEQS;
+    const int64_t n_ranks = s->mesh->size[WEFT_AXIS_DP];
+    const int64_t fair = WEFT_MIN((n_windows + n_ranks - 1) / n_ranks, DEFAULT_N_SEQS);
+    const int64_t n_seqs = l->micro_batch_size > 0 ? l->micro_batch_size : fair;
     s->job.data = s->data;
     s->job.n_tokens = n_tokens;
     s->job.seq_length = seq_length;
@@ -82,7 +87,7 @@ static weft_status take_memory(eval_session *s, uint64_t seed)
                            .is_loss_wanted = true};
     weft_pass_memory memory;
 
-    WEFT_TRY(weft_i_mesh_agree(s->mesh, weft_i_plan_passes(&memory, s->ctx, &s->source, &plan)));
+    WEFT_TRY(weft_i_mesh_agree(s->mesh, weft_i_plan_passes(&memory, s->mesh, &s->source, &plan)));
     WEFT_TRY(weft_i_replica_create(&s->replica, s->mesh, &s->source, false, seed));
     weft_i_source_unmap(&s->source);
     plan.run.workspace_bytes = memory.workspace_bytes;
@@ -137,6 +142,7 @@ static weft_status run_rank(void *user, weft_mesh *mesh)
         out);
     WEFT_TRY_GOTO(st, take_memory(&s, (uint64_t)o->layout.seed), out);
     note(&s);
+    weft_i_mesh_begin(mesh);
     start = weft_i_clock_seconds();
     WEFT_TRY_GOTO(st, weft_i_evaluator_run(&evaluation, s.evaluator, s.replica.parallel, s.run),
                   out);

@@ -1,8 +1,11 @@
 /*
  * `weft probe`: one forward (and backward) pass, everything it computes written to a file (contract: weft/probe.h).
  *
- * The batch runs in micro-batches; gradients are those of the mean over the counted targets of the whole batch, since every
- * token's gradient is scaled by the one number 1 / n_targets. Dropout never acts.
+ * The batch runs in micro-batches, dealt out over the ranks; gradients are those of the mean over the counted targets of the
+ * whole batch, since every token's gradient is scaled by the one number 1 / n_targets. Dropout never acts.
+ *
+ * Communication: of the parallel methods' pass; at the end 1 all_reduce of the sum of losses; probe_output.c's agreements.
+ * Invariant: a rank writes what its own micro-batches gave and the gradients it owns; the loss is an exact sum.
  */
 #include "weft/probe.h"
 
@@ -11,7 +14,8 @@
 #include "base/log.h"
 #include "base/sum.h"
 #include "nn/layout_context.h"
-#include "nn/plan_forward.h"
+#include "parallel/plan_forward.h"
+#include "parallel/ranks.h"
 #include "train/probe_output.h"
 #include "train/settings.h"
 
@@ -20,17 +24,19 @@
 #include <string.h>
 
 typedef struct probe_session {
-    weft_ctx *ctx;
+    weft_mesh *mesh;
+    weft_ctx *ctx; /* the mesh's */
     weft_source source;
     weft_probe_batch batch;
-    weft_model *model;
+    weft_replica replica;
     weft_run *run;
     weft_probe_output output;
     bool is_grads;
-    int64_t micro_batch; /* sequences in a pass */
+    int64_t micro_batch; /* sequences in a micro-batch, at most */
     void *logits;        /* f32 [micro_batch * T, V] */
     float *host_logits;  /* the same on the host */
-    float *losses;       /* [B, T] */
+    float *losses;       /* [B, T], of the sequences that ran here */
+    bool *is_here;       /* [B] */
 } probe_session;
 
 /* ---- opening ---- */
@@ -64,17 +70,29 @@ static weft_status open_inputs(probe_session *s, const weft_probe_options *o)
     WEFT_TRY(weft_i_layout_check_positions(s->ctx, c, "input_ids", s->batch.n_tokens));
     if (micro < 0)
         WEFT_FAIL(WEFT_STATUS_ARG, "micro_batch_size %" PRId64 " must not be negative", micro);
-    s->micro_batch = micro > 0 ? WEFT_MIN(micro, s->batch.n_seqs) : s->batch.n_seqs;
+    const int64_t n_ranks = s->mesh->size[WEFT_AXIS_DP];
+    const int64_t fair = (s->batch.n_seqs + n_ranks - 1) / n_ranks;
+    s->micro_batch = micro > 0 ? WEFT_MIN(micro, s->batch.n_seqs) : fair;
     if (s->batch.n_targets == 0)
         weft_log(s->ctx, WEFT_LOG_WARN, "train",
                  "%s: no target is counted: the loss and all gradients are 0", o->batch);
-    return WEFT_OK;
+    return check_out(s, o);
+}
+
+static weft_status take_host(probe_session *s, int64_t n_logits)
+{
+    weft_alloc *a = s->ctx->alloc;
+    const int64_t n_seqs = s->batch.n_seqs;
+
+    WEFT_TRY(weft_i_alloc_array(a, n_logits, sizeof(float), &s->host_logits));
+    WEFT_TRY(weft_i_alloc_array(a, n_seqs * s->batch.n_tokens, sizeof(float), &s->losses));
+    return weft_i_alloc_array(a, n_seqs, sizeof(bool), &s->is_here);
 }
 
 static weft_status take_memory(probe_session *s, const weft_probe_options *o)
 {
     const int64_t rows = s->micro_batch * s->batch.n_tokens;
-    const int64_t cols = s->source.hf.config.vocab_size;
+    const int64_t n_logits = rows * s->source.hf.config.vocab_size;
     const int64_t rest = s->batch.n_seqs % s->micro_batch;
     const weft_pass_shape shapes[] = {{.n_seqs = s->micro_batch, .n_tokens = s->batch.n_tokens},
                                       {.n_seqs = rest, .n_tokens = s->batch.n_tokens}};
@@ -89,64 +107,66 @@ static weft_status take_memory(probe_session *s, const weft_probe_options *o)
     weft_backend *b = s->ctx->backend;
     weft_pass_memory memory;
 
-    WEFT_TRY(weft_i_recompute_from_name(&plan.run.recompute, o->layout.recompute));
-    WEFT_TRY(weft_i_plan_passes(&memory, s->ctx, &s->source, &plan));
-    WEFT_TRY(
-        weft_i_source_model(&s->model, &s->source, s->ctx, s->is_grads, (uint64_t)o->layout.seed));
+    weft_status st = weft_i_recompute_from_name(&plan.run.recompute, o->layout.recompute);
+    if (st == WEFT_OK)
+        st = weft_i_plan_passes(&memory, s->mesh, &s->source, &plan);
+    WEFT_TRY(weft_i_mesh_agree(s->mesh, st));
+    WEFT_TRY(weft_i_replica_create(&s->replica, s->mesh, &s->source, s->is_grads,
+                                   (uint64_t)o->layout.seed));
     plan.run.workspace_bytes = memory.workspace_bytes;
-    WEFT_TRY(weft_run_create(&s->run, s->model, &plan.run));
-    WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_ACTIVATIONS, (size_t)(rows * cols) * sizeof(float),
-                             "logits", &s->logits));
-    WEFT_TRY(weft_i_alloc_array(s->ctx->alloc, rows * cols, sizeof(float), &s->host_logits));
-    return weft_i_alloc_array(s->ctx->alloc, s->batch.n_seqs * s->batch.n_tokens, sizeof(float),
-                              &s->losses);
+    plan.run.hooks = weft_i_parallel_hooks(s->replica.parallel, &plan.run.n_hooks);
+    WEFT_TRY(weft_run_create(&s->run, s->replica.model, &plan.run));
+    WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_ACTIVATIONS, (size_t)n_logits * sizeof(float), "logits",
+                             &s->logits));
+    return take_host(s, n_logits);
 }
 
 /* ---- the pass ---- */
 
-static weft_status run_micro_batch(probe_session *s, int64_t first, int64_t n_seqs)
+/* A micro-batch ended here: its logits into the file, its losses kept. */
+static weft_status keep_micro_batch(void *user, const weft_micro_batch *mb)
 {
+    probe_session *s = user;
     const int64_t n_tokens = s->batch.n_tokens;
-    const int64_t rows = n_seqs * n_tokens;
+    const int64_t rows = mb->n_seqs * n_tokens;
     const int64_t cols = s->source.hf.config.vocab_size;
-    const weft_host_batch batch = {.n_seqs = n_seqs,
-                                   .n_tokens = n_tokens,
-                                   .ids = s->batch.ids + first * n_tokens,
-                                   .targets = s->batch.targets + first * n_tokens};
     weft_backend *b = s->ctx->backend;
-    weft_exec *exec = weft_run_exec(s->run);
 
-    WEFT_TRY(weft_run_load(s->run, 0, &batch));
-    exec->logits = weft_view_make(s->logits, WEFT_DTYPE_F32, rows, cols);
-    if (s->is_grads) {
-        WEFT_TRY(weft_run_forward(s->run, 0));
-        WEFT_TRY(weft_run_backward(s->run, 0, WEFT_BACKWARD_BOTH));
-    } else {
-        WEFT_TRY(weft_run_forward_only(s->run, NULL));
-    }
-    WEFT_TRY(
-        b->ops->copy_to_host(b, s->host_logits, s->logits, (size_t)(rows * cols) * sizeof(float)));
-    WEFT_TRY(b->ops->copy_to_host(b, s->losses + first * n_tokens, weft_run_losses(s->run, 0).data,
+    WEFT_TRY(b->ops->copy_to_host(b, s->host_logits, mb->logits.data,
+                                  (size_t)(rows * cols) * sizeof(float)));
+    WEFT_TRY(b->ops->copy_to_host(b, s->losses + mb->first_seq * n_tokens, mb->losses.data,
                                   (size_t)rows * sizeof(float)));
-    return weft_i_probe_output_add(&s->output, s->host_logits, rows * cols);
+    for (int64_t i = 0; i < mb->n_seqs; i++)
+        s->is_here[mb->first_seq + i] = true;
+    return weft_i_probe_output_add(&s->output, WEFT_PROBE_LOGITS, mb->first_seq * n_tokens * cols,
+                                   s->host_logits, rows * cols);
 }
 
 static weft_status run_batch(probe_session *s)
 {
     const int64_t n_targets = s->batch.n_targets;
+    const weft_host_batch batch = {.n_seqs = s->batch.n_seqs,
+                                   .n_tokens = s->batch.n_tokens,
+                                   .ids = s->batch.ids,
+                                   .targets = s->batch.targets};
+    const weft_parallel_pass pass = {.batch = &batch,
+                                     .micro_batch = s->micro_batch,
+                                     .logits = weft_view_make(s->logits, WEFT_DTYPE_F32,
+                                                              s->micro_batch * batch.n_tokens,
+                                                              s->source.hf.config.vocab_size),
+                                     .done = keep_micro_batch,
+                                     .user = s};
     weft_exec *exec = weft_run_exec(s->run);
 
     exec->is_training = false;
     exec->is_loss_wanted = !s->is_grads; /* backward computes them itself */
     exec->loss_scale = n_targets > 0 ? (float)(1.0 / (double)n_targets) : 0.0F;
     if (s->is_grads)
-        weft_model_begin_step(s->model);
-    for (int64_t i = 0; i < s->batch.n_seqs; i += s->micro_batch)
-        WEFT_TRY(run_micro_batch(s, i, WEFT_MIN(s->micro_batch, s->batch.n_seqs - i)));
-    return s->is_grads ? weft_model_end_step(s->model) : WEFT_OK;
+        return weft_i_parallel_train_pass(s->replica.parallel, s->run, &pass);
+    return weft_i_parallel_forward_pass(s->replica.parallel, s->run, &pass);
 }
 
-/* Token losses without each sequence's last place, and their mean. */
+/* Token losses without each sequence's last place, and their mean over all ranks. */
 static weft_status write_losses(probe_session *s, double *mean)
 {
     const int64_t n_tokens = s->batch.n_tokens;
@@ -155,66 +175,100 @@ static weft_status write_losses(probe_session *s, double *mean)
     weft_i_sum_init(&sum);
     for (int64_t i = 0; i < s->batch.n_seqs; i++) {
         const float *row = s->losses + i * n_tokens;
+        if (!s->is_here[i])
+            continue;
         weft_i_sum_add_floats(&sum, row, n_tokens - 1);
-        WEFT_TRY(weft_i_probe_output_add(&s->output, row, n_tokens - 1));
+        WEFT_TRY(weft_i_probe_output_add(&s->output, WEFT_PROBE_TOKEN_LOSS, i * (n_tokens - 1), row,
+                                         n_tokens - 1));
     }
+    WEFT_TRY(weft_i_parallel_add_up(s->replica.parallel, &sum, 1, NULL, 0));
     *mean = s->batch.n_targets > 0 ? weft_i_sum_value(&sum) / (double)s->batch.n_targets : 0.0;
     const float loss = (float)*mean;
-    return weft_i_probe_output_add(&s->output, &loss, 1);
+    if (s->mesh->world_rank != 0)
+        return WEFT_OK;
+    return weft_i_probe_output_add(&s->output, WEFT_PROBE_LOSS, 0, &loss, 1);
 }
+
+static weft_status write_all(probe_session *s, double *loss)
+{
+    WEFT_TRY(run_batch(s));
+    WEFT_TRY(write_losses(s, loss));
+    if (s->is_grads)
+        WEFT_TRY(
+            weft_i_probe_output_add_grads(&s->output, weft_i_parallel_owned(s->replica.parallel)));
+    return WEFT_OK;
+}
+
+/* ---- a rank ---- */
 
 static void close_session(probe_session *s)
 {
-    if (s->ctx == NULL)
-        return;
+    weft_alloc *alloc = s->ctx->alloc;
+
     weft_i_probe_output_destroy(&s->output);
-    weft_i_alloc_put(s->ctx->alloc, s->losses);
-    weft_i_alloc_put(s->ctx->alloc, s->host_logits);
+    weft_i_alloc_put(alloc, s->is_here);
+    weft_i_alloc_put(alloc, s->losses);
+    weft_i_alloc_put(alloc, s->host_logits);
     s->ctx->backend->ops->mem_put(s->ctx->backend, s->logits);
     weft_run_destroy(s->run);
-    weft_model_destroy(s->model);
+    weft_i_replica_destroy(&s->replica);
     weft_i_probe_batch_fini(&s->batch);
     weft_i_source_close(&s->source, s->ctx);
-    weft_ctx_destroy(s->ctx);
 }
 
-static weft_status run_session(weft_probe_result *out,
-                               probe_session *s,
-                               const weft_probe_options *o,
-                               const weft_ctx_options *ctx_options)
+static weft_status
+run_session(weft_probe_result *out, probe_session *s, const weft_probe_options *o)
 {
-    WEFT_TRY(weft_i_layout_context(&s->ctx, &o->layout, ctx_options));
-    WEFT_TRY(open_inputs(s, o));
-    WEFT_TRY(check_out(s, o));
+    WEFT_TRY(weft_i_mesh_agree(s->mesh, open_inputs(s, o)));
     WEFT_TRY(take_memory(s, o));
-    WEFT_TRY(weft_i_probe_output_create(&s->output, o->out, s->model, &s->source, &s->batch,
-                                        s->is_grads));
+    WEFT_TRY(weft_i_probe_output_create(&s->output, o->out, s->mesh, s->replica.model, &s->source,
+                                        &s->batch, s->is_grads));
     weft_i_source_unmap(&s->source);
+    weft_i_mesh_begin(s->mesh);
     const double start = weft_i_clock_seconds();
-    WEFT_TRY(run_batch(s));
-    WEFT_TRY(write_losses(s, &out->loss));
+    WEFT_TRY(write_all(s, &out->loss));
     out->seconds = weft_i_clock_seconds() - start;
     WEFT_TRY(weft_i_probe_output_finish(&s->output));
     out->n_targets = s->batch.n_targets;
     out->n_sequences = s->batch.n_seqs;
     out->seq_length = s->batch.n_tokens;
     out->n_grads = s->output.n_grads;
-    if (!isfinite(out->loss))
-        WEFT_FAIL(WEFT_STATUS_NUMERIC, "the loss is not finite; %s was written all the same",
-                  o->out);
     return WEFT_OK;
+}
+
+/* What all ranks share. */
+typedef struct probe_call {
+    const weft_probe_options *options;
+    weft_probe_result *result; /* rank 0 writes it */
+} probe_call;
+
+static weft_status run_rank(void *user, weft_mesh *mesh)
+{
+    const probe_call *call = user;
+    probe_session s = {.mesh = mesh, .ctx = mesh->ctx, .is_grads = call->options->grads};
+    weft_probe_result result = {.loss = 0.0};
+
+    const weft_status st = run_session(&result, &s, call->options);
+    close_session(&s);
+    if (st == WEFT_OK && mesh->world_rank == 0)
+        *call->result = result;
+    return st;
 }
 
 weft_status weft_probe_run(weft_probe_result *out,
                            const weft_probe_options *options,
                            const weft_ctx_options *ctx_options)
 {
-    probe_session s = {.is_grads = options->grads};
+    probe_call call = {.options = options, .result = out};
+    weft_layout layout;
 
     memset(out, 0, sizeof(*out));
     if (options->model == NULL || options->batch == NULL || options->out == NULL)
         WEFT_FAIL(WEFT_STATUS_ARG, "probe needs a model, a batch and an output file");
-    const weft_status st = run_session(out, &s, options, ctx_options);
-    close_session(&s);
-    return st;
+    WEFT_TRY(weft_i_layout_make(&layout, &options->layout));
+    WEFT_TRY(weft_i_ranks_run(&layout, &options->layout, ctx_options, run_rank, &call));
+    if (!isfinite(out->loss))
+        WEFT_FAIL(WEFT_STATUS_NUMERIC, "the loss is not finite; %s was written all the same",
+                  options->out);
+    return WEFT_OK;
 }

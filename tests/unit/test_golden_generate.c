@@ -3,6 +3,7 @@
  * cache, token by token.
  */
 #include "golden.h"
+#include "one_rank.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 #include "base/ctx.h"
 #include "infer/kv_cache.h"
-#include "nn/plan_forward.h"
+#include "parallel/plan_forward.h"
 #include "weft/generate.h"
 #include "weft/options.h"
 
@@ -112,7 +113,9 @@ static void open_loop(loop *l, const char *folder, weft_backend_kind backend, in
     memset(l, 0, sizeof(*l));
     expect_ok(weft_ctx_create(&l->ctx, &options));
     expect_ok(weft_i_source_open(&l->source, l->ctx, folder, ""));
-    expect_ok(weft_i_plan_passes(&memory, l->ctx, &l->source, &plan));
+    weft_mesh *mesh = one_rank_mesh(l->ctx);
+    expect_ok(weft_i_plan_passes(&memory, mesh, &l->source, &plan));
+    weft_i_mesh_destroy(mesh);
     expect_ok(weft_i_source_model(&l->model, &l->source, l->ctx, false, 0));
     plan.run.workspace_bytes = memory.workspace_bytes;
     expect_ok(weft_run_create(&l->run, l->model, &plan.run));

@@ -1,16 +1,20 @@
 /*
  * Sizes the passes of probing, evaluation and generation by running them on a dry context (contract: plan_forward.h).
  *
- * The dry context has the threads of the real one, since the workspace of an operation may depend on them. Nothing is read
- * from the weights and no element is computed, so this takes milliseconds whatever the model.
+ * The dry context has the threads of the real one, since the workspace of an operation may depend on them, and the dry mesh
+ * its place, so that shards and rings are this rank's. Nothing is read from the weights and no element is computed, so this
+ * takes milliseconds whatever the model.
+ * Communication: none; the dry mesh only counts.
  */
-#include "nn/plan_forward.h"
+#include "parallel/plan_forward.h"
 
 #include "base/ctx.h"
 #include "base/env.h"
 #include "weft/ext/backend.h"
 
 #include <string.h>
+
+#define DRY_ROUNDS 2 /* the first micro-batch writes gradients, later ones add */
 
 /* ---- one shape ---- */
 
@@ -59,37 +63,46 @@ static weft_status run_shape(weft_run *run,
         batch.kv_length = h->sequences + shape->n_seqs;
     }
     exec->is_training = false;
-    exec->is_loss_wanted = plan->is_loss_wanted && !plan->is_backward;
-    exec->loss_scale = 1.0F;
+    exec->is_loss_wanted = plan->is_loss_wanted;
     exec->logits = weft_view_none();
     if (logits.rows > 0)
         exec->logits = weft_view_rows(logits, 0, head_rows);
     exec->head_rows = shape->n_head_rows > 0 ? h->rows : NULL;
     exec->n_head_rows = shape->n_head_rows;
     WEFT_TRY(weft_run_load(run, 0, &batch));
-    if (!plan->is_backward)
-        return weft_run_forward_only(run, kv);
-    WEFT_TRY(weft_run_forward(run, 0));
-    return weft_run_backward(run, 0, WEFT_BACKWARD_BOTH);
+    return weft_run_forward_only(run, kv);
+}
+
+static weft_status
+run_shapes(weft_run *run, const weft_pass_plan *plan, weft_view logits, weft_kv *kv)
+{
+    weft_alloc *alloc = weft_run_exec(run)->backend->ctx->alloc;
+    int64_t n_seqs = 1;
+    int64_t n_tokens = 1;
+    host_rows h;
+    weft_status st = WEFT_OK;
+
+    for (size_t i = 0; i < plan->n_shapes; i++) {
+        n_seqs = WEFT_MAX(n_seqs, plan->shapes[i].n_seqs);
+        n_tokens = WEFT_MAX(n_tokens, plan->shapes[i].n_tokens);
+    }
+    WEFT_TRY_GOTO(st, host_rows_init(&h, alloc, n_seqs, n_tokens), out);
+    for (size_t i = 0; i < plan->n_shapes; i++)
+        WEFT_TRY_GOTO(st, run_shape(run, plan, &plan->shapes[i], logits, kv, &h), out);
+out:
+    host_rows_fini(&h, alloc);
+    return st;
 }
 
 weft_status
 weft_i_plan_run_shapes(weft_run *run, const weft_pass_plan *plan, weft_view logits, weft_kv *kv)
 {
     weft_exec *exec = weft_run_exec(run);
-    weft_alloc *alloc = exec->backend->ctx->alloc;
     const weft_exec before = *exec;
-    host_rows h;
-    weft_status st = WEFT_OK;
+    const weft_status st = run_shapes(run, plan, logits, kv);
 
-    WEFT_TRY_GOTO(st, host_rows_init(&h, alloc, plan->run.n_seqs, plan->run.n_tokens), out);
-    for (size_t i = 0; i < plan->n_shapes; i++)
-        WEFT_TRY_GOTO(st, run_shape(run, plan, &plan->shapes[i], logits, kv, &h), out);
-out:
-    host_rows_fini(&h, alloc);
     exec->is_training = before.is_training;
     exec->is_loss_wanted = before.is_loss_wanted;
-    exec->loss_scale = before.loss_scale;
     exec->logits = before.logits;
     exec->head_rows = before.head_rows;
     exec->n_head_rows = before.n_head_rows;
@@ -98,10 +111,14 @@ out:
 
 /* ---- the whole on a dry context ---- */
 
+#define MAX_RUNS 2
+
 typedef struct dry_session {
     weft_ctx *ctx;
-    weft_model *model;
-    weft_run *run;
+    weft_mesh *mesh;
+    weft_replica replica;
+    weft_run *run[MAX_RUNS];
+    int n_runs;
     void *logits;
     void *cache;
     weft_kv *kv;
@@ -117,7 +134,7 @@ static weft_status dry_take(const dry_session *s, weft_mem kind, size_t n_bytes,
 static weft_status
 dry_cache(dry_session *s, const weft_config *c, weft_dtype dtype, const weft_pass_plan *plan)
 {
-    const int64_t n_layers = weft_model_layer_count(s->model);
+    const int64_t n_layers = weft_model_layer_count(s->replica.model);
     const int64_t rows = plan->cache_seqs * plan->cache_capacity;
     const int64_t cols = c->n_kv_heads * c->head_dim;
     const size_t n_bytes = (size_t)rows * (size_t)cols * weft_dtype_bytes(dtype);
@@ -132,6 +149,53 @@ dry_cache(dry_session *s, const weft_config *c, weft_dtype dtype, const weft_pas
     return WEFT_OK;
 }
 
+/* Forward and backward of every shape as the micro-batches of a step, so many that every rank has some. */
+static weft_status
+train_shapes(dry_session *s, weft_run *run, const weft_pass_plan *plan, weft_view logits)
+{
+    const int64_t n_micro_batches = DRY_ROUNDS * s->mesh->size[WEFT_AXIS_DP];
+    weft_exec *exec = weft_run_exec(run);
+    weft_status st = WEFT_OK;
+
+    exec->is_training = false;
+    exec->is_loss_wanted = false; /* backward computes them itself */
+    for (size_t i = 0; i < plan->n_shapes && st == WEFT_OK; i++) {
+        const weft_pass_shape *shape = &plan->shapes[i];
+        weft_host_batch batch = {.n_seqs = n_micro_batches * shape->n_seqs,
+                                 .n_tokens = shape->n_tokens};
+        const weft_parallel_pass pass = {
+            .batch = &batch, .micro_batch = shape->n_seqs, .logits = logits};
+        int32_t *zeros = NULL;
+        WEFT_TRY(weft_i_alloc_array(s->ctx->alloc, batch.n_seqs * batch.n_tokens, sizeof(int32_t),
+                                    &zeros));
+        batch.ids = zeros;
+        batch.targets = zeros;
+        st = weft_i_parallel_train_pass(s->replica.parallel, run, &pass);
+        weft_i_alloc_put(s->ctx->alloc, zeros);
+    }
+    return st;
+}
+
+static weft_status
+run_passes(dry_session *s, const weft_pass_plan *plan, weft_view logits, size_t *workspace_bytes)
+{
+    weft_parallel *p = s->replica.parallel;
+    weft_run_options options = plan->run;
+    weft_run **run = &s->run[s->n_runs];
+
+    options.hooks = weft_i_parallel_hooks(p, &options.n_hooks);
+    WEFT_TRY(weft_run_create(run, s->replica.model, &options));
+    s->n_runs++;
+    if (plan->is_backward) {
+        WEFT_TRY(train_shapes(s, *run, plan, logits));
+    } else {
+        weft_i_parallel_bind(p, *run);
+        WEFT_TRY(run_shapes(*run, plan, logits, s->kv));
+    }
+    *workspace_bytes = weft_run_workspace_peak(*run);
+    return WEFT_OK;
+}
+
 static weft_status dry_run(weft_pass_memory *out,
                            dry_session *s,
                            const weft_source *source,
@@ -141,8 +205,7 @@ static weft_status dry_run(weft_pass_memory *out,
     weft_view logits = weft_view_none();
     weft_alloc_count count;
 
-    WEFT_TRY(weft_i_source_model(&s->model, source, s->ctx, plan->is_backward, 0));
-    WEFT_TRY(weft_run_create(&s->run, s->model, &plan->run));
+    WEFT_TRY(weft_i_replica_create(&s->replica, s->mesh, source, plan->is_backward, 0));
     if (plan->logit_rows > 0) {
         const size_t n_bytes = (size_t)plan->logit_rows * (size_t)c->vocab_size * sizeof(float);
         WEFT_TRY(dry_take(s, WEFT_MEM_ACTIVATIONS, n_bytes, &s->logits));
@@ -150,51 +213,66 @@ static weft_status dry_run(weft_pass_memory *out,
     }
     if (plan->cache_seqs > 0)
         WEFT_TRY(dry_cache(s, c, source->dtype, plan));
-    WEFT_TRY(weft_i_plan_run_shapes(s->run, plan, logits, s->kv));
+    WEFT_TRY(run_passes(s, plan, logits, &out->workspace_bytes));
+    if (plan->also != NULL)
+        WEFT_TRY(run_passes(s, plan->also, logits, &out->also_workspace_bytes));
     weft_i_alloc_total(s->ctx->alloc, &count);
-    out->workspace_bytes = weft_run_workspace_peak(s->run);
-    out->total_bytes = count.peak_bytes + out->workspace_bytes;
+    out->total_bytes = count.peak_bytes + weft_i_alloc_rounded(out->workspace_bytes) +
+                       weft_i_alloc_rounded(out->also_workspace_bytes);
     return WEFT_OK;
 }
 
-static weft_status check_available(const weft_pass_memory *m)
+/* Ranks that are threads take theirs from the same machine. */
+static weft_status check_available(const weft_pass_memory *m, const weft_mesh *mesh)
 {
     char need[32];
     char have[32];
+    char ranks[48] = "";
     const double available = (double)weft_i_env_memory_available_bytes();
+    const int n_here = mesh->world != NULL ? mesh->world_size : 1;
 
-    if ((double)m->total_bytes > available)
-        WEFT_FAIL(WEFT_STATUS_NOMEM,
-                  "this takes %s and the machine has %s left: use a smaller micro-batch, a shorter "
-                  "sequence, or bf16",
-                  weft_i_str_bytes((double)m->total_bytes, need, sizeof(need)),
-                  weft_i_str_bytes(available, have, sizeof(have)));
-    return WEFT_OK;
+    if ((double)m->total_bytes * n_here <= available)
+        return WEFT_OK;
+    if (n_here > 1)
+        WEFT_TRY(weft_i_str_print(ranks, sizeof(ranks), " on each of %d ranks", n_here));
+    WEFT_FAIL(WEFT_STATUS_NOMEM,
+              "this takes %s%s and the machine has %s left: use a smaller micro-batch, a shorter "
+              "sequence, or bf16",
+              weft_i_str_bytes((double)m->total_bytes, need, sizeof(need)), ranks,
+              weft_i_str_bytes(available, have, sizeof(have)));
+}
+
+static void end_dry(dry_session *s)
+{
+    for (int i = 0; i < s->n_runs; i++)
+        weft_run_destroy(s->run[i]);
+    if (s->ctx != NULL) {
+        weft_i_alloc_put(s->ctx->alloc, s->kv);
+        s->ctx->backend->ops->mem_put(s->ctx->backend, s->cache);
+        s->ctx->backend->ops->mem_put(s->ctx->backend, s->logits);
+    }
+    weft_i_replica_destroy(&s->replica);
+    weft_i_mesh_destroy(s->mesh);
+    weft_ctx_destroy(s->ctx);
 }
 
 weft_status weft_i_plan_passes(weft_pass_memory *out,
-                               weft_ctx *ctx,
+                               const weft_mesh *mesh,
                                const weft_source *source,
                                const weft_pass_plan *plan)
 {
     const weft_ctx_options options = {.backend = WEFT_BACKEND_DRY,
-                                      .n_threads = weft_i_pool_threads(ctx->pool)};
+                                      .n_threads = weft_i_pool_threads(mesh->ctx->pool)};
     dry_session s = {.ctx = NULL};
     weft_pass_memory memory = {.workspace_bytes = 0};
     weft_status st = WEFT_OK;
 
     WEFT_TRY_GOTO(st, weft_ctx_create(&s.ctx, &options), out);
+    WEFT_TRY_GOTO(st, weft_i_mesh_create_dry(&s.mesh, s.ctx, mesh), out);
     WEFT_TRY_GOTO(st, dry_run(&memory, &s, source, plan), out);
-    WEFT_TRY_GOTO(st, check_available(&memory), out);
+    WEFT_TRY_GOTO(st, check_available(&memory, mesh), out);
     *out = memory;
 out:
-    if (s.ctx != NULL) {
-        weft_i_alloc_put(s.ctx->alloc, s.kv);
-        s.ctx->backend->ops->mem_put(s.ctx->backend, s.cache);
-        s.ctx->backend->ops->mem_put(s.ctx->backend, s.logits);
-    }
-    weft_run_destroy(s.run);
-    weft_model_destroy(s.model);
-    weft_ctx_destroy(s.ctx);
+    end_dry(&s);
     return st;
 }

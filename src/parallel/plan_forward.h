@@ -1,8 +1,8 @@
 /* The memory of forward (and backward) passes outside the trainer, found by running them on a dry context first. */
-#ifndef WEFT_NN_PLAN_FORWARD_H
-#define WEFT_NN_PLAN_FORWARD_H
+#ifndef WEFT_PARALLEL_PLAN_FORWARD_H
+#define WEFT_PARALLEL_PLAN_FORWARD_H
 
-#include "nn/models/load.h"
+#include "parallel/replica.h"
 #include "weft/model.h"
 
 /** A shape that passes will have. Workspace need not grow with the shape, so every one that occurs is tried. */
@@ -14,34 +14,39 @@ typedef struct weft_pass_shape {
 
 /** Zero-initialise, then set. */
 typedef struct weft_pass_plan {
-    weft_run_options run; /* workspace_bytes is ignored */
+    weft_run_options run; /* workspace_bytes and hooks are ignored */
     const weft_pass_shape *shapes;
     size_t n_shapes;
     bool is_loss_wanted;    /* of forward-only passes */
-    bool is_backward;       /* forward and backward in slot 0 with gradients, not forward only */
+    bool is_backward;       /* training passes, shapes as micro-batches; not forward only */
     int64_t logit_rows;     /* rows of the buffer for logits; 0: none */
     int64_t cache_seqs;     /* sequences in the cache of keys and values; 0: no cache */
     int64_t cache_capacity; /* tokens of each */
+    const struct weft_pass_plan
+        *also; /* run and shapes of a second run on the same model, logits and cache; NULL: none */
 } weft_pass_plan;
 
 typedef struct weft_pass_memory {
-    size_t workspace_bytes; /* for weft_run_options */
-    size_t total_bytes;     /* of all device kinds, workspace included */
+    size_t workspace_bytes;      /* for weft_run_options */
+    size_t also_workspace_bytes; /* of the second run */
+    size_t total_bytes;          /* of all device kinds on this rank, workspaces included */
 } weft_pass_memory;
 
 /**
- * Builds the model and a run as `plan` says on a dry context with the threads of `ctx`, and runs one pass of each shape.
+ * Takes the model as this rank holds it and a run as `plan` says on a dry context and a dry mesh that stand for this
+ * rank's, and runs passes of each shape.
  *
  * @collective  none
  * @return      WEFT_OK | NOMEM the passes would take more than this process can get | what building the model fails with
  */
 weft_status weft_i_plan_passes(weft_pass_memory *out,
-                               weft_ctx *ctx,
+                               const weft_mesh *mesh,
                                const weft_source *source,
                                const weft_pass_plan *plan);
 
 /**
- * The same on a dry run that exists already (a trainer's): runs the shapes, so that the run's workspace peak covers them.
+ * The same on a dry run that exists already and is bound to its parallel (a trainer's): runs the shapes forward only, so
+ * that the run's workspace peak covers them.
  *
  * @param[in] logits  f32 of the dry context, or none; kv: [layers] of the dry context, or NULL
  */
