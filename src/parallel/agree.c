@@ -188,3 +188,41 @@ weft_status weft_i_mesh_compare(weft_mesh *m, const weft_agreed *items, int n)
     weft_i_alloc_put(alloc, mine);
     return st;
 }
+
+/* ---- numbers ---- */
+
+weft_status weft_i_mesh_sum(weft_mesh *m, int64_t *x, int n)
+{
+    const weft_message message = {.op = WEFT_COMM_ALL_REDUCE,
+                                  .dtype = WEFT_DTYPE_I64,
+                                  .send = x,
+                                  .recv = x,
+                                  .n_elems = n,
+                                  .is_host = true,
+                                  .tensor = "sums over ranks"};
+    return weft_comm_call(m->comm[WEFT_AXIS_WORLD], &message);
+}
+
+weft_status weft_i_mesh_gather(weft_mesh *m, const int64_t *mine, int64_t *all, int64_t n)
+{
+    const weft_message message = {.op = WEFT_COMM_GATHER,
+                                  .dtype = WEFT_DTYPE_I64,
+                                  .send = mine,
+                                  .recv = all,
+                                  .n_elems = n * m->world_size, /* an even cut */
+                                  .is_host = true,
+                                  .tensor = "figures of ranks"};
+    return weft_comm_call(m->comm[WEFT_AXIS_WORLD], &message);
+}
+
+weft_status weft_i_mesh_from_rank0(weft_mesh *m, void *bytes, size_t n_bytes, const char *what)
+{
+    const weft_message message = {.op = WEFT_COMM_BROADCAST,
+                                  .dtype = WEFT_DTYPE_I32,
+                                  .send = bytes,
+                                  .recv = bytes,
+                                  .n_elems = (int64_t)(n_bytes / sizeof(int32_t)),
+                                  .is_host = true,
+                                  .tensor = what};
+    return weft_comm_call(m->comm[WEFT_AXIS_WORLD], &message);
+}

@@ -50,4 +50,13 @@ typedef struct weft_agreed {
  */
 weft_status weft_i_mesh_compare(weft_mesh *m, const weft_agreed *items, int n);
 
+/** x [n] becomes the sum over all ranks. @collective world: 1 all_reduce of n I64 */
+weft_status weft_i_mesh_sum(weft_mesh *m, int64_t *x, int n);
+
+/** all [world_size * n] on rank 0 becomes every rank's mine [n], in rank order. @collective world: 1 gather of I64 */
+weft_status weft_i_mesh_gather(weft_mesh *m, const int64_t *mine, int64_t *all, int64_t n);
+
+/** Rank 0's bytes for everybody; n_bytes is a multiple of 4. @collective world: 1 broadcast of n_bytes / 4 I32 */
+weft_status weft_i_mesh_from_rank0(weft_mesh *m, void *bytes, size_t n_bytes, const char *what);
+
 #endif

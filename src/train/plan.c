@@ -71,17 +71,17 @@ static void count_bytes(weft_train_plan *plan, const weft_trainer *t)
         plan->total_bytes += plan->bytes[i];
 }
 
-weft_status weft_i_train_plan_make(weft_train_plan *out,
-                                   const weft_mesh *mesh,
-                                   const weft_source *source,
-                                   const weft_train_settings *settings,
-                                   const weft_evaluation_job *evaluation)
+static weft_status make(weft_train_plan *out,
+                        const weft_mesh *mesh,
+                        const weft_source *source,
+                        const weft_train_settings *settings,
+                        const weft_evaluation_job *evaluation)
 {
     weft_status st = WEFT_OK;
     weft_ctx *dry = NULL;
     weft_mesh *dry_mesh = NULL;
     weft_trainer *t = NULL;
-    weft_train_plan plan = {.total_bytes = 0};
+    weft_train_plan plan = {.plain_sent_bytes = -1};
     const weft_ctx_options options = {
         .backend = WEFT_BACKEND_DRY,
         .n_threads = weft_i_pool_threads(mesh->ctx->pool),
@@ -103,10 +103,39 @@ out:
     return st;
 }
 
-weft_status weft_i_train_plan_check(const weft_train_plan *plan, uint64_t limit_bytes)
+static int64_t sent_bytes(const weft_train_plan *plan)
+{
+    int64_t sum = 0;
+    for (int a = 0; a < WEFT_AXIS_COUNT; a++) {
+        for (int op = 0; op < WEFT_COMM_OP_COUNT; op++)
+            sum += (int64_t)plan->step_traffic[a].sent_bytes[op];
+    }
+    return sum;
+}
+
+weft_status weft_i_train_plan_make(weft_train_plan *out,
+                                   const weft_mesh *mesh,
+                                   const weft_source *source,
+                                   const weft_train_settings *settings,
+                                   const weft_evaluation_job *evaluation)
+{
+    WEFT_TRY(make(out, mesh, source, settings, evaluation));
+    if (!mesh->layout.is_reproducible || mesh->world_size == 1)
+        return WEFT_OK;
+    weft_mesh plain_mesh =
+        *mesh; /* what a dry mesh stands for: only its place and layout are read */
+    weft_train_plan plain;
+    plain_mesh.layout.is_reproducible = false;
+    WEFT_TRY(make(&plain, &plain_mesh, source, settings, NULL));
+    out->plain_sent_bytes = sent_bytes(&plain);
+    return WEFT_OK;
+}
+
+weft_status
+weft_i_train_plan_check(const weft_train_plan *plan, uint64_t limit_bytes, uint64_t all_bytes)
 {
     const uint64_t limit = limit_bytes != 0 ? limit_bytes : weft_i_env_memory_available_bytes();
-    if (plan->total_bytes <= limit)
+    if ((limit_bytes != 0 ? plan->total_bytes : all_bytes) <= limit)
         return WEFT_OK;
     char kinds[512] = "";
     size_t n = 0;
@@ -119,12 +148,16 @@ weft_status weft_i_train_plan_check(const weft_train_plan *plan, uint64_t limit_
                                    weft_i_str_bytes((double)plan->bytes[i], text, sizeof(text)));
         n += added > 0 ? (size_t)added : 0;
     }
-    char total[32], most[32];
+    char total[32], most[32], all[64] = "";
+    if (all_bytes > plan->total_bytes)
+        (void)snprintf(all, sizeof(all), " on this rank, %llu on all ranks here,",
+                       (unsigned long long)all_bytes);
     WEFT_FAIL(WEFT_STATUS_NOMEM,
-              "the run needs %zu bytes (%s: %s) and %s %llu bytes (%s); a smaller "
-              "--micro-batch-size or --seq-length, or --recompute full, needs less",
+              "the run needs %zu bytes (%s: %s)%s and %s %llu bytes (%s); a smaller "
+              "--micro-batch-size or --seq-length, --recompute full, or a higher --zero-stage over "
+              "more ranks needs less",
               plan->total_bytes, weft_i_str_bytes((double)plan->total_bytes, total, sizeof(total)),
-              kinds, limit_bytes != 0 ? "--memory-limit-mb allows" : "this machine has left",
+              kinds, all, limit_bytes != 0 ? "--memory-limit-mb allows" : "this machine has left",
               (unsigned long long)limit, weft_i_str_bytes((double)limit, most, sizeof(most)));
 }
 

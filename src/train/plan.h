@@ -11,8 +11,10 @@ typedef struct weft_train_plan {
     size_t workspace_bytes;       /* for weft_i_trainer_create */
     double step_flops;            /* of one optimizer step, without evaluation */
     weft_traffic step_traffic[WEFT_AXIS_COUNT]; /* sent in one step */
-    int64_t n_elems;                            /* parameters, a tied one once */
-    int64_t n_trained_elems;                    /* without the frozen ones */
+    int64_t
+        plain_sent_bytes; /* --reproducible over several ranks: what a step would send without; else -1 */
+    int64_t n_elems;         /* parameters, a tied one once */
+    int64_t n_trained_elems; /* without the frozen ones */
 } weft_train_plan;
 
 /**
@@ -32,10 +34,12 @@ weft_status weft_i_train_plan_make(weft_train_plan *out,
 /**
  * Refuses a plan that does not fit.
  *
- * @param[in] limit_bytes  0: what this process could still take
+ * @param[in] limit_bytes  of this rank; 0: what this process could still take must do for all its ranks
+ * @param[in] all_bytes    planned by all ranks of this process
  * @return WEFT_OK | NOMEM with the bytes by kind, the sum and the limit
  */
-weft_status weft_i_train_plan_check(const weft_train_plan *plan, uint64_t limit_bytes);
+weft_status
+weft_i_train_plan_check(const weft_train_plan *plan, uint64_t limit_bytes, uint64_t all_bytes);
 
 /**
  * The plan beside what a real run took, a line a kind, each given to `line`.

@@ -132,8 +132,8 @@ fill_line(const weft_train_session *s, const weft_train_outcome *o, weft_train_s
     line->total_tokens = s->state.total_tokens;
     line->batch_hash = s->reader.hash;
     line->tokens_per_second = (double)line->tokens / line->seconds;
-    line->gflops = s->plan.step_flops / line->seconds / 1e9;
-    line->memory_bytes = (double)memory.peak_bytes;
+    line->gflops = (double)s->all_flops / line->seconds / 1e9;
+    line->memory_bytes = (double)memory.peak_bytes; /* of rank 0 */
     line->resident_bytes = (double)weft_i_env_resident_bytes();
     line->eval_loss = (double)NAN;
     line->eval_tokens = 0;
@@ -147,11 +147,13 @@ weft_status weft_i_train_round(weft_train_session *s)
     weft_train_step line = {.step = s->state.step + 1};
     const double start = weft_i_clock_seconds();
     WEFT_TRY(weft_i_batch_reader_read(&s->reader, s->state.next_sample, &batch));
+    weft_i_report_begin_step(&s->report, s->mesh);
     WEFT_TRY(weft_i_trainer_step(s->trainer, line.step, &batch, &outcome));
     s->state.step = line.step;
     s->state.next_sample += batch.n_seqs;
     s->state.total_tokens += batch.n_seqs * batch.n_tokens;
     line.seconds = fmax(weft_i_clock_seconds() - start, 1e-9);
+    weft_i_report_end_step(&s->report, s->mesh, line.seconds);
     t->step_seconds =
         t->step_seconds == 0.0 ? line.seconds : 0.9 * t->step_seconds + 0.1 * line.seconds;
     fill_line(s, &outcome, &line);

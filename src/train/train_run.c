@@ -47,18 +47,37 @@ static weft_status run_steps(weft_train_session *s)
 
 static void note_end(const weft_train_session *s, uint64_t resident_bytes)
 {
-    weft_alloc_count memory;
     char planned[32], measured[32], above[32];
-    weft_i_alloc_total(s->ctx->alloc, &memory);
     const double extra = (double)resident_bytes - (double)s->base_bytes;
-    weft_i_train_note(
-        s,
-        "memory: planned peak %s bytes, measured peak %s bytes; resident less the base %s bytes "
-        "(%.1f %% of the plan)",
-        weft_i_str_thousands((int64_t)s->plan.total_bytes, planned, sizeof(planned)),
-        weft_i_str_thousands((int64_t)memory.peak_bytes, measured, sizeof(measured)),
-        weft_i_str_thousands((int64_t)extra, above, sizeof(above)),
-        100.0 * extra / (double)s->plan.total_bytes);
+    weft_alloc_count memory;
+    weft_i_alloc_total(s->ctx->alloc, &memory);
+    if (s->mesh->world_size == 1)
+        weft_i_train_note(
+            s,
+            "memory: planned peak %s bytes, measured peak %s bytes; resident less the base %s "
+            "bytes (%.1f %% of the plan)",
+            weft_i_str_thousands((int64_t)s->plan.total_bytes, planned, sizeof(planned)),
+            weft_i_str_thousands((int64_t)memory.peak_bytes, measured, sizeof(measured)),
+            weft_i_str_thousands((int64_t)extra, above, sizeof(above)),
+            100.0 * extra / (double)s->all_bytes);
+    else
+        weft_i_train_note(
+            s,
+            "memory: planned for all ranks %s bytes; resident less the base %s bytes (%.1f %% of "
+            "the plan)",
+            weft_i_str_thousands(s->all_bytes, planned, sizeof(planned)),
+            weft_i_str_thousands((int64_t)extra, above, sizeof(above)),
+            100.0 * extra / (double)s->all_bytes);
+}
+
+/* Ranks' figures on rank 0, printed and in OUT/report.json. */
+static weft_status report(weft_train_session *s)
+{
+    char path[WEFT_PATH_MAX];
+    if (s->report.n_steps == 0)
+        return WEFT_OK;
+    WEFT_TRY(weft_i_path_join(path, s->options->out, "report.json"));
+    return weft_i_report_finish(&s->report, s->mesh, &s->plan, path, s->notes.line, s->notes.user);
 }
 
 /* What all ranks share: the call's arguments. */
@@ -86,6 +105,7 @@ static weft_status run_rank(void *user, weft_mesh *mesh)
     WEFT_TRY_GOTO(st, weft_i_train_session_take(&s), out);
     WEFT_TRY_GOTO(st, run_steps(&s), out);
     note_end(&s, weft_i_env_resident_bytes());
+    WEFT_TRY_GOTO(st, report(&s), out);
     st = weft_i_metrics_close(&s.metrics);
     s.metrics.file.fd = -1;
 out:

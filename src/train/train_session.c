@@ -46,14 +46,8 @@ static weft_status find_checkpoint(weft_train_session *s)
     if (s->is_speaker && st == WEFT_OK)
         st = weft_i_resume_find(s->ctx->alloc, o->out, o->resume, s->resume_dir);
     WEFT_TRY(weft_i_mesh_agree(s->mesh, st));
-    const weft_message m = {.op = WEFT_COMM_BROADCAST,
-                            .dtype = WEFT_DTYPE_I32,
-                            .send = s->resume_dir,
-                            .recv = s->resume_dir,
-                            .n_elems = (int64_t)(sizeof(s->resume_dir) / sizeof(int32_t)),
-                            .is_host = true,
-                            .tensor = "checkpoint to go on from"};
-    return weft_comm_call(s->mesh->comm[WEFT_AXIS_WORLD], &m);
+    return weft_i_mesh_from_rank0(s->mesh, s->resume_dir, sizeof(s->resume_dir),
+                                  "checkpoint to go on from");
 }
 
 /* The checkpoint's model when there is one, else --model; on resume the two must be the same. */
@@ -163,6 +157,18 @@ static void note_model(const weft_train_session *s)
 {
     char all[32], trained[32], tokens[32], windows[32], held[32];
     const weft_config *c = &s->source.hf.config;
+    const weft_layout *l = &s->mesh->layout;
+    if (l->n_ranks > 1)
+        weft_i_train_note(s, "ranks: %d as threads of this process, dp %d, %s%s", l->n_ranks, l->dp,
+                          l->is_data_parallel  ? "DataParallel"
+                          : l->zero_stage == 0 ? "DDP"
+                          : l->zero_stage == 1 ? "ZeRO stage 1"
+                          : l->zero_stage == 2 ? "ZeRO stage 2"
+                                               : "ZeRO stage 3",
+                          l->is_reproducible ? ", reproducible" : "");
+    if (l->pace != NULL)
+        weft_i_train_note(s, "paced: layers and messages take the times that %s states",
+                          s->options->layout.pace);
     weft_i_train_note(s, "model: %s, %s parameters, %s trained, %s, %s backend, threads: %d",
                       weft_family_name(c->family),
                       weft_i_str_thousands(s->plan.n_elems, all, sizeof(all)),
@@ -179,17 +185,18 @@ static void note_model(const weft_train_session *s)
                       "step: %lld sequences in micro-batches of %lld, %.3f GFLOP; steps %lld to "
                       "%lld",
                       (long long)s->settings.global_batch, (long long)s->settings.micro_batch,
-                      s->plan.step_flops / 1e9, (long long)s->state.step + 1,
+                      (double)s->all_flops / 1e9, (long long)s->state.step + 1,
                       (long long)s->settings.train_steps);
     if (s->resume_dir[0] != '\0')
         weft_i_train_note(s, "resume: from %s, after step %lld", s->resume_dir,
                           (long long)s->state.step);
 }
 
+/* Of one rank; of several the report at the end has them all. */
 static void note_memory(const weft_train_session *s)
 {
     size_t taken[WEFT_MEM_COUNT];
-    if (s->notes.line == NULL)
+    if (s->notes.line == NULL || s->mesh->world_size > 1)
         return;
     for (int i = 0; i < WEFT_MEM_COUNT; i++) {
         weft_alloc_count count;
@@ -230,19 +237,30 @@ static weft_status open_out(weft_train_session *s)
     return weft_i_metrics_open(&s->metrics, path, s->state.step);
 }
 
+/* The sum over all ranks of two of the plan's figures. */
+static weft_status add_plans(weft_train_session *s)
+{
+    int64_t x[2] = {(int64_t)s->plan.total_bytes, (int64_t)s->plan.step_flops};
+    WEFT_TRY(weft_i_mesh_sum(s->mesh, x, 2));
+    s->all_bytes = x[0];
+    s->all_flops = x[1];
+    return WEFT_OK;
+}
+
 weft_status weft_i_train_session_take(weft_train_session *s)
 {
     const uint64_t limit = (uint64_t)(s->options->memory_limit_mb * 1e6);
-    weft_status st = weft_i_train_plan_make(&s->plan, s->mesh, &s->source, &s->settings,
-                                            s->job.data != NULL ? &s->job : NULL);
-    if (st == WEFT_OK) {
-        note_model(s);
-        st = weft_i_train_plan_check(&s->plan, limit);
-    }
-    WEFT_TRY(weft_i_mesh_agree(s->mesh, st));
+    WEFT_TRY(weft_i_mesh_agree(s->mesh,
+                               weft_i_train_plan_make(&s->plan, s->mesh, &s->source, &s->settings,
+                                                      s->job.data != NULL ? &s->job : NULL)));
+    WEFT_TRY(add_plans(s));
+    note_model(s);
+    WEFT_TRY(weft_i_mesh_agree(s->mesh,
+                               weft_i_train_plan_check(&s->plan, limit, (uint64_t)s->all_bytes)));
     const weft_ctx_options like = {.n_threads = weft_i_pool_threads(s->ctx->pool)};
     WEFT_TRY(weft_i_backend_warm(&like));
     s->base_bytes = weft_i_env_resident_bytes();
+    WEFT_TRY(weft_i_mesh_agree(s->mesh, WEFT_OK)); /* nobody takes before everybody has looked */
     WEFT_TRY(take_trainer(s));
     WEFT_TRY(weft_i_mesh_agree(s->mesh, s->is_speaker ? open_out(s) : WEFT_OK));
     note_memory(s);

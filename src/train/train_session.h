@@ -6,6 +6,7 @@
 #include "train/evaluate.h"
 #include "train/metrics.h"
 #include "train/plan.h"
+#include "train/report.h"
 #include "train/train_batch.h"
 
 /** What the loop measures as it goes. */
@@ -38,6 +39,9 @@ typedef struct weft_train_session {
     weft_trainer_state state; /* of this run, now */
 
     weft_train_plan plan;
+    int64_t all_bytes; /* planned by all ranks */
+    int64_t all_flops; /* of a step, all ranks */
+    weft_report report;
     uint64_t base_bytes; /* resident before tensors were taken */
     weft_trainer *trainer;
     weft_batch_reader reader;

@@ -15,6 +15,7 @@
  */
 #include "train/trainer.h"
 
+#include "base/clock.h"
 #include "base/ctx.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -237,13 +238,13 @@ static weft_status name_nonfinite(weft_trainer *t, char *out, size_t size)
 /* Fails when the loss or the norm is not finite. A dry run looks too, for the workspace of looking. */
 static weft_status check_finite(weft_trainer *t, int64_t step, double loss, double norm)
 {
-    const bool is_finite = isfinite(loss) && isfinite(norm);
-    if (is_finite && !weft_i_alloc_is_dry(t->ctx->alloc))
-        return WEFT_OK;
     char where[WEFT_PARAM_NAME_BYTES + 80];
-    WEFT_TRY(name_nonfinite(t, where, sizeof(where)));
-    if (is_finite)
+    nonfinite here = {INT64_MAX, 0};
+    if (weft_i_alloc_is_dry(t->ctx->alloc))
+        return find_here(t, &here);
+    if (isfinite(loss) && isfinite(norm))
         return WEFT_OK;
+    WEFT_TRY(name_nonfinite(t, where, sizeof(where)));
     WEFT_FAIL(
         WEFT_STATUS_NUMERIC,
         "step %lld: the %s was not finite (loss %g, gradient norm %g); the first tensor that "
@@ -354,6 +355,13 @@ weft_status weft_i_trainer_step(weft_trainer *t,
         .lr = out->lr,
         .grad_scale = weft_i_clip_scale(out->grad_norm, t->settings.clip_grad),
     };
+    const double start = weft_i_clock_seconds();
     WEFT_TRY(weft_i_optimizer_apply(t->optimizer, workspace_of(t), &update));
+    const weft_trace_event event = {.name = "optimizer",
+                                    .line = "compute",
+                                    .start_s = start,
+                                    .end_s = weft_i_clock_seconds(),
+                                    .bytes = -1};
+    weft_i_trace_add(t->mesh->trace, &event);
     return weft_i_parallel_share_update(t->parallel);
 }

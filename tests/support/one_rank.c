@@ -1,3 +1,4 @@
+/* A mesh of one rank (contract: one_rank.h). */
 #include "one_rank.h"
 
 #include "check.h"
