@@ -479,7 +479,7 @@ static void test_comm_thread__a_timeout_logs_the_last_calls_of_the_missing(void 
     test_rank rank[MAX_TEST_RANKS];
     int n_logs = 0;
     (void)state;
-    run_ranks(rank, 3, 0.2, stay_away_late, NULL);
+    run_ranks(rank, 3, 0.5, stay_away_late, NULL);
     for (int r = 0; r < 3; r++) {
         if (rank[r].log[0] == '\0')
             continue;
