@@ -209,6 +209,8 @@ static weft_status find_first(weft_trainer *t, nonfinite *out)
 {
     *out = (nonfinite){INT64_MAX, 0};
     WEFT_TRY(find_here(t, out));
+    if (weft_i_alloc_is_dry(t->ctx->alloc))
+        return WEFT_OK; /* no step that goes well asks the other ranks */
     int64_t place = -out->place;
     WEFT_TRY(weft_i_parallel_largest(t->parallel, &place));
     int64_t element = out->place == -place ? -out->element : -INT64_MAX;
