@@ -1,0 +1,508 @@
+/* Steps on ranks as threads (ranks_case.h). */
+#include "ranks_case.h"
+
+#include <math.h>
+#include <pthread.h>
+
+#include "base/ctx.h"
+#include "base/rng.h"
+#include "nn/layout_context.h"
+#include "parallel/ranks.h"
+#include "tensor/convert.h"
+#include "train/plan.h"
+
+/* ---- the case ---- */
+
+void ranks_case_init(ranks_case *c, scratch *s, const odd_model *m)
+{
+    memset(c, 0, sizeof(*c));
+    c->s = s;
+    if (m != NULL)
+        (void)odd_write(m, s, c->model);
+    weft_train_options *o = &c->options;
+    weft_train_options_init(o);
+    o->layout.threads_per_rank = 1;
+    o->layout.dtype = "fp32";
+    o->layout.seed = 7;
+    o->layout.micro_batch_size = 1;
+    o->seq_length = 12;
+    o->lr = 1e-3;
+    o->lr_schedule = "constant";
+    o->train_steps = RANKS_STEPS;
+    o->eval_interval = 0;
+    for (int i = 0; m != NULL && i < 2; i++)
+        o->n_freeze += m->freeze[i] != NULL ? 1 : 0;
+    if (o->n_freeze > 0)
+        o->freeze = (const char **)(uintptr_t)m->freeze; /* read only */
+}
+
+void ranks_case_batches(ranks_case *c, int64_t vocab, int64_t n_seqs, int n_steps, uint64_t seed)
+{
+    const int64_t n_tokens = c->options.seq_length;
+    const int64_t n = n_seqs * n_tokens;
+    const weft_rng_key key = weft_i_rng_key(seed, "test/ranks");
+    ranks_case_fini(c);
+    assert_true(n_steps <= RANKS_STEPS);
+    c->n_steps = n_steps;
+    c->options.layout.global_batch_size = n_seqs;
+    for (int k = 0; k < n_steps; k++) {
+        int32_t *ids = NULL, *targets = NULL;
+        CHECK_OK(weft_i_alloc_array(c->s->alloc, n, sizeof(*ids), &ids));
+        CHECK_OK(weft_i_alloc_array(c->s->alloc, n, sizeof(*targets), &targets));
+        for (int64_t i = 0; i < n; i++) {
+            const uint64_t at = (uint64_t)(k * n + i) * 3;
+            ids[i] = (int32_t)weft_i_rng_below(key, at, (uint64_t)vocab);
+            targets[i] = (int32_t)weft_i_rng_below(key, at + 1, (uint64_t)vocab);
+            if (weft_i_rng_below(key, at + 2, 7) == 0)
+                targets[i] = -100;
+        }
+        c->batch[k] = (weft_train_batch){.n_seqs = n_seqs,
+                                         .n_tokens = n_tokens,
+                                         .ids = ids,
+                                         .targets = targets,
+                                         .first_sample = k * n_seqs};
+    }
+}
+
+void ranks_case_fini(ranks_case *c)
+{
+    for (int k = 0; k < c->n_steps; k++) {
+        weft_i_alloc_put(c->s->alloc, (void *)(uintptr_t)c->batch[k].ids);
+        weft_i_alloc_put(c->s->alloc, (void *)(uintptr_t)c->batch[k].targets);
+    }
+    c->n_steps = 0;
+}
+
+void ranks_case_layout(ranks_case *c, int64_t dp, int64_t stage, bool is_reproducible)
+{
+    c->options.layout.dp = dp;
+    c->options.layout.zero_stage = stage;
+    c->options.layout.reproducible = is_reproducible;
+}
+
+zero_case ranks_case_formula(const ranks_case *c, const odd_model *m)
+{
+    const weft_layout_options *l = &c->options.layout;
+    const int64_t n_micro = (l->global_batch_size + l->micro_batch_size - 1) / l->micro_batch_size;
+    const bool is_adamw = strcmp(c->options.optimizer, "adamw") == 0;
+    return (zero_case){
+        .model = m,
+        .dp = (int)l->dp,
+        .stage = (int)l->zero_stage,
+        .is_reproducible = l->reproducible,
+        .has_prefetch = l->zero_prefetch,
+        .is_overlapped = l->overlap_grad_reduce,
+        .bucket_mb = l->bucket_size_mb,
+        .is_bf16 = strcmp(l->dtype, "bf16") == 0,
+        .n_moments = is_adamw ? 2 : (c->options.sgd_momentum > 0 ? 1 : 0),
+        .n_rounds = (n_micro + l->dp - 1) / l->dp,
+    };
+}
+
+/* ---- the arrays ---- */
+
+static weft_status list_params(ranks_result *r, const ranks_case *c)
+{
+    const weft_ctx_options dry = {.backend = WEFT_BACKEND_DRY, .n_threads = 1};
+    weft_ctx *ctx = NULL;
+    weft_model *m = NULL;
+    weft_source source;
+    int64_t n_matched = 0;
+    WEFT_TRY(weft_ctx_create(&ctx, &dry));
+    weft_status st = weft_i_source_open(&source, ctx, c->model, c->options.layout.dtype);
+    if (st == WEFT_OK) {
+        st = weft_model_from_config(&m, ctx, &source.hf.config, source.dtype);
+        weft_i_source_close(&source, ctx);
+    }
+    for (size_t i = 0; i < c->options.n_freeze && st == WEFT_OK; i++)
+        st = weft_model_freeze(m, c->options.freeze[i], &n_matched);
+    for (int64_t i = 0; st == WEFT_OK && i < weft_model_param_count(m); i++) {
+        const weft_param *p = weft_model_param(m, i);
+        ranks_param *q = &r->param[r->n_params++];
+        assert_true(r->n_params <= RANKS_PARAMS);
+        (void)snprintf(q->name, sizeof(q->name), "%s", p->name);
+        q->first = r->n_elems;
+        q->n = p->rows * p->cols;
+        q->n_dims = p->n_dims;
+        q->is_frozen = p->is_frozen;
+        r->n_elems += q->n;
+    }
+    weft_model_destroy(m);
+    weft_ctx_destroy(ctx);
+    return st;
+}
+
+static weft_status take_arrays(ranks_result *r)
+{
+    float **const all[] = {&r->begin, &r->grad, &r->weight};
+    for (size_t i = 0; i < 3; i++)
+        WEFT_TRY(weft_i_alloc_array(r->s->alloc, r->n_elems, sizeof(float), all[i]));
+    for (int i = 0; i < (int)WEFT_STATE_COUNT; i++)
+        WEFT_TRY(weft_i_alloc_array(r->s->alloc, r->n_elems, sizeof(float), &r->state[i]));
+    return WEFT_OK;
+}
+
+void ranks_result_fini(ranks_result *r)
+{
+    if (r->s == NULL)
+        return;
+    weft_i_alloc_put(r->s->alloc, r->begin);
+    weft_i_alloc_put(r->s->alloc, r->grad);
+    weft_i_alloc_put(r->s->alloc, r->weight);
+    for (int i = 0; i < (int)WEFT_STATE_COUNT; i++)
+        weft_i_alloc_put(r->s->alloc, r->state[i]);
+    memset(r, 0, sizeof(*r));
+}
+
+/* ---- what a rank does ---- */
+
+typedef struct shared {
+    const ranks_case *c;
+    ranks_result *r;
+    pthread_mutex_t lock; /* of outcome */
+    int n_outcomes;
+} shared;
+
+typedef struct rank {
+    shared *all;
+    weft_mesh *mesh;
+    weft_source source;
+    weft_train_settings settings;
+    weft_trainer *trainer;
+    uint64_t n_allocs; /* after the first step */
+} rank;
+
+/* cpu memory is host memory. */
+static void widen(float *out, weft_view v, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = v.dtype == WEFT_DTYPE_BF16 ? weft_i_bf16_to_f32(((const uint16_t *)v.data)[i])
+                                            : ((const float *)v.data)[i];
+}
+
+static weft_status meet(const rank *k)
+{
+    weft_comm *comm = k->mesh->comm[WEFT_AXIS_WORLD];
+    const weft_message m = {.op = WEFT_COMM_BARRIER, .tensor = "test"};
+    return comm->size == 1 ? WEFT_OK : weft_comm_call(comm, &m);
+}
+
+static void gather_values(const rank *k, float *out)
+{
+    const weft_parts *owned = weft_i_parallel_owned(k->trainer->parallel);
+    for (int64_t i = 0; i < owned->n; i++) {
+        const weft_part *p = &owned->part[i];
+        widen(out + k->all->r->param[p->number].first + p->first, p->value, p->n);
+    }
+}
+
+static void gather_grads(const rank *k)
+{
+    const weft_parts *owned = weft_i_parallel_owned(k->trainer->parallel);
+    for (int64_t i = 0; i < owned->n; i++) {
+        const weft_part *p = &owned->part[i];
+        if (p->grad.data != NULL)
+            widen(k->all->r->grad + k->all->r->param[p->number].first + p->first, p->grad, p->n);
+    }
+}
+
+static void gather_states(const rank *k)
+{
+    const weft_parts *owned = weft_i_parallel_owned(k->trainer->parallel);
+    for (int s = 0; s < (int)WEFT_STATE_COUNT; s++) {
+        for (int64_t i = 0; i < owned->n; i++) {
+            const weft_part *p = &owned->part[i];
+            if (p->state_first < 0)
+                continue;
+            const weft_view v =
+                weft_i_optimizer_state(k->trainer->optimizer, (weft_state)s, p->state_first, p->n);
+            if (v.data != NULL)
+                widen(k->all->r->state[s] + k->all->r->param[p->number].first + p->first, v, p->n);
+        }
+    }
+}
+
+/* Every weight that lies here is what its owner has. After all have gathered theirs in `all`. */
+static weft_status check_replica(const rank *k, const float *all)
+{
+    const weft_parts *here = weft_i_parallel_values(k->trainer->parallel);
+    for (int64_t i = 0; i < here->n; i++) {
+        const weft_part *p = &here->part[i];
+        const float *want = all + k->all->r->param[p->number].first + p->first;
+        for (int64_t j = 0; j < p->n; j++) {
+            const weft_view one = {.data = (char *)p->value.data +
+                                           (size_t)j * weft_dtype_bytes(p->value.dtype),
+                                   .dtype = p->value.dtype};
+            float x = 0;
+            widen(&x, one, 1);
+            if (memcmp(&x, &want[j], sizeof(x)) != 0)
+                WEFT_FAIL(WEFT_STATUS_MISMATCH,
+                          "rank %d has %.9g as element %lld of %s, its owner has %.9g",
+                          k->mesh->world_rank, (double)x, (long long)(p->first + j), p->param->name,
+                          (double)want[j]);
+        }
+    }
+    return WEFT_OK;
+}
+
+/* All ranks' weights into `out`, and replicas compared. */
+static weft_status collect_values(const rank *k, float *out)
+{
+    gather_values(k, out);
+    WEFT_TRY(meet(k));
+    WEFT_TRY(check_replica(k, out));
+    return meet(k);
+}
+
+static uint64_t count_allocs(const rank *k)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < (int)WEFT_MEM_COUNT; i++) {
+        weft_alloc_count count;
+        weft_i_alloc_counts(k->mesh->ctx->alloc, (weft_mem)i, &count);
+        n += count.n_calls;
+    }
+    return n;
+}
+
+static weft_status note_outcome(rank *k, int step, const weft_train_outcome *out)
+{
+    shared *all = k->all;
+    weft_train_outcome *first = &all->r->outcome[step];
+    bool is_same = true;
+    (void)pthread_mutex_lock(&all->lock);
+    if (all->n_outcomes == step) {
+        *first = *out;
+        all->n_outcomes++;
+    } else {
+        is_same = memcmp(&first->loss, &out->loss, sizeof(double)) == 0 &&
+                  memcmp(&first->grad_norm, &out->grad_norm, sizeof(double)) == 0 &&
+                  memcmp(&first->lr, &out->lr, sizeof(double)) == 0 &&
+                  first->n_targets == out->n_targets;
+    }
+    (void)pthread_mutex_unlock(&all->lock);
+    if (!is_same)
+        WEFT_FAIL(WEFT_STATUS_MISMATCH, "rank %d has loss %.17g and norm %.17g in step %d",
+                  k->mesh->world_rank, out->loss, out->grad_norm, step + 1);
+    return WEFT_OK;
+}
+
+static weft_status note_traffic(const rank *k, int step)
+{
+    weft_traffic *kept = k->all->r->traffic[k->mesh->world_rank];
+    for (int axis = 0; axis < (int)WEFT_AXIS_COUNT; axis++) {
+        weft_traffic t;
+        weft_i_mesh_traffic(k->mesh, (weft_axis)axis, &t);
+        if (step > 0 && memcmp(&t, &kept[axis], sizeof(t)) != 0)
+            WEFT_FAIL(WEFT_STATUS_MISMATCH, "step %d sends other bytes over %s than the one before",
+                      step + 1, weft_i_axis_name((weft_axis)axis));
+        kept[axis] = t;
+    }
+    return WEFT_OK;
+}
+
+static weft_status run_step(rank *k, int step)
+{
+    const ranks_case *c = k->all->c;
+    const int me = k->mesh->world_rank;
+    weft_train_outcome out;
+    weft_alloc_count total;
+    int64_t word = 0;
+    if (c->has_lr)
+        k->trainer->settings.schedule.lr = c->lr[step];
+    weft_i_mesh_traffic_reset(k->mesh);
+    WEFT_TRY(weft_i_trainer_step(k->trainer, step + 1, &c->batch[step], &out));
+    if (c->is_asking)
+        WEFT_TRY(weft_i_parallel_from_rank0(k->trainer->parallel, &word));
+    WEFT_TRY(note_traffic(k, step));
+    WEFT_TRY(note_outcome(k, step, &out));
+    if (step == 0) {
+        gather_grads(k);
+        k->n_allocs = count_allocs(k);
+        weft_i_alloc_total(k->mesh->ctx->alloc, &total);
+        k->all->r->first_peak[me] = total.peak_bytes;
+    }
+    return meet(k); /* so that the next step's outcome comes after all of this one's */
+}
+
+static weft_status run_rank(rank *k)
+{
+    const ranks_case *c = k->all->c;
+    ranks_result *r = k->all->r;
+    const int me = k->mesh->world_rank;
+    weft_train_plan plan;
+    WEFT_TRY(weft_i_train_settings_make(&k->settings, &c->options, &k->source.hf.config));
+    WEFT_TRY(weft_i_train_plan_make(&plan, k->mesh, &k->source, &k->settings, NULL));
+    memcpy(r->planned[me], plan.bytes, sizeof(plan.bytes));
+    memcpy(r->planned_traffic[me], plan.step_traffic, sizeof(plan.step_traffic));
+    if (c->n_steps == 0)
+        return WEFT_OK;
+    WEFT_TRY(weft_i_trainer_create(&k->trainer, k->mesh, &k->source, &k->settings,
+                                   plan.workspace_bytes));
+    WEFT_TRY(collect_values(k, r->begin));
+    for (int i = 0; i < c->n_steps; i++)
+        WEFT_TRY(run_step(k, i));
+    r->n_allocs_late[me] = count_allocs(k) - k->n_allocs;
+    for (int i = 0; i < (int)WEFT_MEM_COUNT; i++) {
+        weft_alloc_count count;
+        weft_i_alloc_counts(k->mesh->ctx->alloc, (weft_mem)i, &count);
+        r->taken[me][i] = count.peak_bytes;
+    }
+    gather_states(k);
+    return collect_values(k, r->weight);
+}
+
+static weft_status start_rank(void *user, weft_mesh *mesh)
+{
+    rank k = {.all = user, .mesh = mesh};
+    const ranks_case *c = k.all->c;
+    WEFT_TRY(weft_i_source_open(&k.source, mesh->ctx, c->model, c->options.layout.dtype));
+    const weft_status st = run_rank(&k);
+    weft_i_trainer_destroy(k.trainer);
+    weft_i_source_close(&k.source, mesh->ctx);
+    return st;
+}
+
+weft_status ranks_case_try(ranks_result *r, const ranks_case *c)
+{
+    weft_layout layout;
+    shared all = {.c = c, .r = r};
+    memset(r, 0, sizeof(*r));
+    r->s = c->s;
+    r->n_steps = c->n_steps;
+    WEFT_TRY(weft_i_layout_make(&layout, &c->options.layout));
+    r->n_ranks = layout.n_ranks;
+    assert_true(layout.n_ranks <= RANKS_MOST);
+    weft_status st = list_params(r, c);
+    if (st == WEFT_OK)
+        st = take_arrays(r);
+    (void)pthread_mutex_init(&all.lock, NULL);
+    if (st == WEFT_OK)
+        st = weft_i_ranks_run(&layout, &c->options.layout, NULL, start_rank, &all);
+    (void)pthread_mutex_destroy(&all.lock);
+    if (st != WEFT_OK)
+        ranks_result_fini(r);
+    return st;
+}
+
+void ranks_case_run(ranks_result *r, const ranks_case *c)
+{
+    const weft_layout_options *l = &c->options.layout;
+    const weft_status st = ranks_case_try(r, c);
+    if (st != WEFT_OK)
+        fail_msg("%s, dp %d, stage %d%s: %s: %s", c->model, (int)l->dp, (int)l->zero_stage,
+                 l->reproducible ? ", reproducible" : "", weft_status_name(st), weft_last_error());
+}
+
+/* ---- comparing ---- */
+
+static const char *element_name(const ranks_result *r, int64_t at, char out[192])
+{
+    for (int i = 0; i < r->n_params; i++) {
+        const ranks_param *p = &r->param[i];
+        if (at >= p->first && at < p->first + p->n)
+            (void)snprintf(out, 192, "%.150s[%lld]", p->name, (long long)(at - p->first));
+    }
+    return out;
+}
+
+static bool
+same_array(const ranks_result *r, const char *what, const float *a, const float *b, char why[256])
+{
+    char name[192] = "";
+    for (int64_t i = 0; i < r->n_elems; i++) {
+        if (memcmp(&a[i], &b[i], sizeof(float)) == 0)
+            continue;
+        (void)snprintf(why, 256, "%s of %.150s: %.9g and %.9g", what, element_name(r, i, name),
+                       (double)a[i], (double)b[i]);
+        return false;
+    }
+    return true;
+}
+
+bool ranks_same_bits(const ranks_result *a, const ranks_result *b, char why[256])
+{
+    (void)snprintf(why, 256, "not of one kind");
+    if (a->n_elems != b->n_elems || a->n_steps != b->n_steps)
+        return false;
+    for (int i = 0; i < a->n_steps; i++) {
+        const weft_train_outcome *x = &a->outcome[i], *y = &b->outcome[i];
+        if (memcmp(&x->loss, &y->loss, sizeof(double)) == 0 &&
+            memcmp(&x->grad_norm, &y->grad_norm, sizeof(double)) == 0 &&
+            x->n_targets == y->n_targets)
+            continue;
+        (void)snprintf(why, 256, "step %d: loss %.17g and %.17g, norm %.17g and %.17g", i + 1,
+                       x->loss, y->loss, x->grad_norm, y->grad_norm);
+        return false;
+    }
+    for (int k = 0; k < (int)WEFT_STATE_COUNT; k++) {
+        if (!same_array(a, weft_i_state_name((weft_state)k), a->state[k], b->state[k], why))
+            return false;
+    }
+    return same_array(a, "weight", a->weight, b->weight, why);
+}
+
+bool ranks_is_null(const ranks_param *p, int64_t i)
+{
+    const char *const end = strstr(p->name, "attn.c_attn.bias");
+    return end != NULL && i >= p->n / 3 && i < p->n / 3 * 2;
+}
+
+bool ranks_near_gradients(const ranks_result *a, const ranks_result *b, double bound, char why[256])
+{
+    for (int i = 0; i < a->n_params; i++) {
+        const ranks_param *p = &a->param[i];
+        double largest = 0.0, worst = 0.0;
+        int64_t at = 0;
+        for (int64_t j = p->first; j < p->first + p->n; j++) {
+            const double d = fabs((double)a->grad[j] - (double)b->grad[j]);
+            largest = fmax(largest, fabs((double)a->grad[j]));
+            if (!(d <= worst)) {
+                worst = d;
+                at = j - p->first;
+            }
+        }
+        if (worst <= bound * largest && (largest > 0.0 || p->is_frozen))
+            continue;
+        (void)snprintf(why, 256,
+                       "gradient of %.100s[%lld] is off by %.3g, largest %.3g: %.3g of it, at "
+                       "most %.3g",
+                       p->name, (long long)at, worst, largest, worst / largest, bound);
+        return false;
+    }
+    return true;
+}
+
+bool ranks_near_weights(const ranks_result *a, const ranks_result *b, double bound, char why[256])
+{
+    char name[192] = "";
+    for (int64_t i = 0; i < a->n_elems; i++) {
+        if (fabs((double)a->weight[i] - (double)b->weight[i]) <= bound)
+            continue;
+        (void)snprintf(why, 256, "%.150s: %.9g and %.9g, at most %.3g apart",
+                       element_name(a, i, name), (double)a->weight[i], (double)b->weight[i], bound);
+        return false;
+    }
+    return true;
+}
+
+bool ranks_near_adamw(const ranks_result *a, const ranks_result *b, char why[256])
+{
+    int64_t n_over = 0, n = 0;
+    double worst = 0.0;
+    for (int i = 0; i < a->n_params; i++) {
+        const ranks_param *p = &a->param[i];
+        for (int64_t j = 0; j < p->n; j++) {
+            if (ranks_is_null(p, j))
+                continue;
+            const double d =
+                fabs((double)a->weight[p->first + j] - (double)b->weight[p->first + j]);
+            worst = d <= worst ? worst : d;
+            n_over += d <= 1e-4 ? 0 : 1;
+            n++;
+        }
+    }
+    (void)snprintf(why, 256, "%lld of %lld weights are off by over 1e-4, one by %.3g",
+                   (long long)n_over, (long long)n, worst);
+    return worst <= 5e-3 && n_over * 1000 <= n;
+}

@@ -1,0 +1,105 @@
+/*
+ * Training steps of a model on ranks that are threads, below weft_train_run: the same trainer, on batches made by hand; what
+ * every rank ends with is gathered in the test's memory. So that any layout can be compared with any other.
+ */
+#ifndef WEFT_TESTS_RANKS_CASE_H
+#define WEFT_TESTS_RANKS_CASE_H
+
+#include "check.h"
+#include "odd_model.h"
+#include "zero_formulas.h"
+
+#include "optim/optimizer.h"
+#include "parallel/mesh.h"
+#include "train/trainer.h"
+#include "weft/train.h"
+
+#define RANKS_MOST 8
+#define RANKS_STEPS 20
+#define RANKS_PARAMS 192
+
+typedef struct ranks_case {
+    scratch *s;
+    char model[512];            /* config.json, or a folder */
+    weft_train_options options; /* layout and all; no data, no out */
+    int n_steps;
+    weft_train_batch batch[RANKS_STEPS];
+    double lr[RANKS_STEPS]; /* of each step, when has_lr; else the schedule's */
+    bool has_lr;
+    bool
+        is_asking; /* after each step rank 0 tells all whether to go on, as the training loop does */
+} ranks_case;
+
+typedef struct ranks_param {
+    char name[WEFT_PARAM_NAME_BYTES];
+    int64_t first, n; /* elements of the arrays below */
+    int n_dims;
+    bool is_frozen;
+} ranks_param;
+
+/* What came out. Arrays of all elements of all parameters in order, without padding; zeros where there is none. */
+typedef struct ranks_result {
+    scratch *s;
+    int n_ranks;
+    ranks_param param[RANKS_PARAMS];
+    int n_params;
+    int64_t n_elems;
+    int n_steps;
+    weft_train_outcome outcome[RANKS_STEPS]; /* of rank 0; checked to be every rank's */
+    float *begin;                            /* weights before the first step */
+    float *grad;                             /* gradients of the first step */
+    float *weight;                           /* weights at the end (bf16 widened) */
+    float *state[WEFT_STATE_COUNT];
+    /* of each rank */
+    size_t planned[RANKS_MOST][WEFT_MEM_COUNT];
+    size_t taken[RANKS_MOST][WEFT_MEM_COUNT]; /* peak after the last step */
+    size_t first_peak[RANKS_MOST];            /* of all device kinds after the first step */
+    uint64_t n_allocs_late[RANKS_MOST]; /* blocks of any kind handed out after the first step */
+    weft_traffic planned_traffic[RANKS_MOST][WEFT_AXIS_COUNT];
+    weft_traffic traffic[RANKS_MOST]
+                        [WEFT_AXIS_COUNT]; /* of the last step; checked to be each step's */
+} ranks_result;
+
+/* Layout of one rank, fp32, AdamW at 1e-3 with clipping at 1, constant, sequences of 12, a thread a rank. */
+void ranks_case_init(ranks_case *c, scratch *s, const odd_model *m);
+
+/* Of the given sizes; every token drawn from `seed`; every 7th target or so masked. Freed by ranks_case_fini. */
+void ranks_case_batches(ranks_case *c, int64_t vocab, int64_t n_seqs, int n_steps, uint64_t seed);
+void ranks_case_fini(ranks_case *c);
+
+void ranks_case_layout(ranks_case *c, int64_t dp, int64_t stage, bool is_reproducible);
+
+/* Runs; fails the test when a rank fails, when ranks disagree on an outcome, or replicas on a weight. */
+void ranks_case_run(ranks_result *r, const ranks_case *c);
+
+/* The same, but returns the status; on a failure *r holds nothing to free. */
+weft_status ranks_case_try(ranks_result *r, const ranks_case *c);
+void ranks_result_fini(ranks_result *r);
+
+/* The closed forms' view of the case. */
+zero_case ranks_case_formula(const ranks_case *c, const odd_model *m);
+
+/* ---- comparing; what differs is written to `why` [256] and false returned ---- */
+
+/* Losses, norms, weights and optimizer state, bit for bit. */
+bool ranks_same_bits(const ranks_result *a, const ranks_result *b, char why[256]);
+
+/* Gradients within bound x each tensor's largest in a. */
+bool ranks_near_gradients(const ranks_result *a,
+                          const ranks_result *b,
+                          double bound,
+                          char why[256]);
+
+/* All weights within `bound`. */
+bool ranks_near_weights(const ranks_result *a, const ranks_result *b, double bound, char why[256]);
+
+/*
+ * Weights after AdamW: 99.9 % within 1e-4, all within 5e-3; GPT-2's key biases, whose gradient is zero in exact
+ * arithmetic, left out.
+ */
+bool ranks_near_adamw(const ranks_result *a, const ranks_result *b, char why[256]);
+
+/* Whether element i of the parameter is one of GPT-2's key biases. */
+bool ranks_is_null(const ranks_param *p, int64_t i);
+
+#endif
