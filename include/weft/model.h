@@ -83,6 +83,8 @@ WEFT_API int64_t
 weft_model_element_count(const weft_model *m); /* of all parameters, whole tensors, tied once */
 WEFT_API weft_dtype weft_model_dtype(const weft_model *m);
 WEFT_API weft_ctx *weft_model_ctx(const weft_model *m);
+WEFT_API const weft_config *
+weft_model_config(const weft_model *m); /* that it was built from; zeros for a list of one's own */
 
 /**
  * Freezes every parameter whose name matches the glob; *n_matched counts them.

@@ -176,6 +176,11 @@ weft_ctx *weft_model_ctx(const weft_model *m)
     return m->ctx;
 }
 
+const weft_config *weft_model_config(const weft_model *m)
+{
+    return &m->config;
+}
+
 weft_status weft_model_freeze(weft_model *m, const char *glob, int64_t *n_matched)
 {
     *n_matched = 0;

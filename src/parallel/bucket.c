@@ -1,9 +1,10 @@
 /*
- * Buckets: the gradients of a segment from the first write to the sum over ranks. Shared by ddp.c and zero1.c to zero3.c.
+ * Buckets: the gradients of a segment from the first write to the sum over ranks. Shared by data_parallel.c, ddp.c and
+ * zero1.c to zero3.c.
  *
  * Two ways, chosen once:
  *   by step         gradients of all micro-batches add up in the flat gradients; the last one's backward starts the
- *                   reductions (DDP, ZeRO-1).
+ *                   reductions (DataParallel, DDP, ZeRO-1).
  *   by micro-batch  each micro-batch's gradient is made in a slot of a ring and reduced onto `own`, this rank's part
  *                   of the sum (ZeRO-2, ZeRO-3, everything with --reproducible). The reduction starts from `own`, so n
  *                   ranks add in the order of micro-batches: ((g0 + g1) + g2) + ..., whatever n is.
@@ -108,8 +109,9 @@ weft_status weft_i_buckets_create(weft_data_axis *a)
         weft_bucket *b = &a->buckets[a->n_buckets++];
         b->segment = segment;
         b->slot = -1;
-        b->own = a->method->is_grad_shard ? grads + segment->grad_shard_first
-                                          : grads + segment->grad_first + segment->mine_first;
+        if (segment->n_mine > 0)
+            b->own = a->method->is_grad_shard ? grads + segment->grad_shard_first
+                                              : grads + segment->grad_first + segment->mine_first;
         if (!a->is_by_micro_batch)
             b->grad = grads + segment->grad_first;
     }

@@ -4,12 +4,14 @@
  * Memory (Rajbhandari et al., arXiv:1910.02054, table 1; bytes of weft's own types in docs/methods/zero.md):
  *
  *                 weights            gradients (f32)     optimizer state
+ *   DataParallel  whole              whole               rank 0: whole; others: none
  *   ddp           whole              whole               whole
  *   ZeRO-1        whole              whole               this rank's parts
  *   ZeRO-2        whole              this rank's parts   this rank's parts
  *   ZeRO-3        this rank's parts  this rank's parts   this rank's parts
  *
- * and, of communication, the rings of bucket.c and zero3.c.
+ * and, of communication, the rings of bucket.c and zero3.c, and the outputs of data_parallel.c. DataParallel by micro-batch
+ * (--reproducible) has gradients on rank 0 alone, beside the ring.
  * Communication: none here.
  * Invariant: the cut of a segment is the same for weights, gradients and state, so a part's update needs no other rank.
  */
@@ -20,7 +22,7 @@ static const weft_data_method *method_of(const weft_layout *l)
 {
     static const weft_data_method *const methods[] = {&weft_i_ddp_method, &weft_i_zero1_method,
                                                       &weft_i_zero2_method, &weft_i_zero3_method};
-    return methods[l->zero_stage];
+    return l->is_data_parallel && l->dp > 1 ? &weft_i_data_parallel_method : methods[l->zero_stage];
 }
 
 /* ---- memory ---- */
@@ -39,8 +41,8 @@ static weft_status take_memory(weft_data_axis *a)
     const size_t size = weft_dtype_bytes(weft_model_dtype(a->model));
     const int64_t n_values =
         m->is_value_shard ? a->shards.n_value_elems : weft_model_value_elems(a->model);
-    const int64_t n_grads =
-        m->is_grad_shard ? a->shards.n_grad_elems : weft_model_grad_elems(a->model);
+    const bool is_sum_alone = m->is_grad_shard || (m->is_on_root && a->is_by_micro_batch);
+    const int64_t n_grads = is_sum_alone ? a->shards.n_grad_elems : weft_model_grad_elems(a->model);
     WEFT_TRY(get(a, WEFT_MEM_PARAMETERS, n_values, size, &a->values));
     if (a->is_training)
         WEFT_TRY(get(a, WEFT_MEM_GRADIENTS, n_grads, sizeof(float), &a->grads));
@@ -109,6 +111,8 @@ static weft_status create(weft_data_axis *a, weft_mesh *mesh)
     WEFT_TRY(weft_i_shards_create(&a->shards, a->model, mesh->coord[WEFT_AXIS_DP],
                                   mesh->size[WEFT_AXIS_DP],
                                   a->method->is_value_shard ? 0 : WEFT_MAX(bucket_elems, 1)));
+    if (a->method->is_on_root)
+        weft_i_shards_give_to_root(&a->shards);
     WEFT_TRY(take_memory(a));
     WEFT_TRY(make_parts(a));
     if (a->is_training)
@@ -147,6 +151,7 @@ void weft_i_data_axis_destroy(weft_data_axis *a)
         return;
     weft_backend *b = a->ctx->backend;
     weft_i_zero3_destroy(a);
+    weft_i_data_parallel_destroy(a);
     weft_i_buckets_destroy(a);
     weft_i_parts_fini(&a->value_parts, a->ctx);
     weft_i_parts_fini(&a->owned_parts, a->ctx);

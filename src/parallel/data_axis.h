@@ -1,14 +1,14 @@
 /**
- * The data-parallel axis of one rank: what ddp.c, zero1.c, zero2.c, zero3.c and bucket.c share. Inside src/parallel only.
+ * The data-parallel axis of one rank: what data_parallel.c, ddp.c, zero1.c, zero2.c, zero3.c and bucket.c share. Inside
+ * src/parallel only.
  *
- * The four methods differ in what is cut over the axis and in how a bucket's gradient is reduced; weft_data_method says
+ * The five methods differ in what is cut over the axis and in how a bucket's gradient is reduced; weft_data_method says
  * that, data_axis.c takes the memory, bucket.c sees when a gradient is complete.
  */
 #ifndef WEFT_PARALLEL_DATA_AXIS_H
 #define WEFT_PARALLEL_DATA_AXIS_H
 
-#include "parallel/mesh.h"
-#include "parallel/shard.h"
+#include "parallel/parallel.h"
 #include "weft/ext/hooks.h"
 
 struct weft_data_axis;
@@ -53,6 +53,7 @@ typedef struct weft_gather_unit {
 typedef struct weft_data_method {
     const char *name;
     bool is_state_shard, is_grad_shard, is_value_shard;
+    bool is_on_root; /* rank 0 has the batch, the loss, the gradients' sum and the optimizer */
 
     /** Starts the reduction of a complete gradient (bucket->request). */
     weft_status (*reduce)(struct weft_data_axis *a, weft_bucket *b);
@@ -63,6 +64,17 @@ typedef struct weft_data_method {
     /** After the optimizer; may be NULL. */
     weft_status (*share_update)(struct weft_data_axis *a);
 } weft_data_method;
+
+/** What data_parallel.c keeps for the micro-batches of a round: on rank 0 of all ranks, one after another. */
+typedef struct weft_outputs {
+    int64_t n_seqs, n_rows;   /* of the largest micro-batch there is room for; 0: none yet */
+    int64_t n_cols;           /* vocabulary */
+    void *logits;             /* f32 [rows, n_cols] */
+    void *grads;              /* theirs, of the model's type; in their place where that can be */
+    int32_t *ids, *positions; /* host [n_rows] of this rank's */
+    int64_t *samples;         /* host [n_seqs] */
+    int64_t *counts;          /* host [size] of a message */
+} weft_outputs;
 
 typedef struct weft_data_axis {
     weft_ctx *ctx;
@@ -94,11 +106,13 @@ typedef struct weft_data_axis {
     int n_slots;
     int64_t slot_elems;
     int64_t n_requests;    /* of a slot */
+    weft_outputs outputs;  /* DataParallel */
     const weft_exec *exec; /* of the run whose passes are going on */
 
     weft_hooks hooks;
 } weft_data_axis;
 
+extern const weft_data_method weft_i_data_parallel_method;
 extern const weft_data_method weft_i_ddp_method;
 extern const weft_data_method weft_i_zero1_method;
 extern const weft_data_method weft_i_zero2_method;
@@ -135,6 +149,18 @@ weft_status weft_i_bucket_reduce_onto_own(weft_data_axis *a, weft_bucket *b);
 
 /** Updated weights of every bucket to all ranks; zero1.c, also ZeRO-2's. */
 weft_status weft_i_zero1_share_update(weft_data_axis *a);
+
+/* ---- data_parallel.c ---- */
+
+/** Room for the outputs of micro-batches of n_seqs sequences of n_tokens; nothing when there is that much. */
+weft_status weft_i_data_parallel_reserve(weft_data_axis *a, int64_t n_seqs, int64_t n_tokens);
+void weft_i_data_parallel_destroy(weft_data_axis *a);
+
+/** Forward, loss and backward of the micro-batches from number `first` on, one a rank. */
+weft_status weft_i_data_parallel_round(weft_data_axis *a,
+                                       weft_run *run,
+                                       const weft_parallel_pass *pass,
+                                       int64_t first);
 
 /* ---- zero3.c ---- */
 

@@ -146,10 +146,30 @@ weft_status weft_i_parallel_share_update(weft_parallel *p)
     return m->share_update != NULL ? m->share_update(p->data) : WEFT_OK;
 }
 
+/* ---- who reads ---- */
+
+weft_status weft_i_parallel_reserve(weft_parallel *p, int64_t n_seqs, int64_t n_tokens)
+{
+    if (!p->data->method->is_on_root)
+        return WEFT_OK;
+    return weft_i_data_parallel_reserve(p->data, n_seqs, n_tokens);
+}
+
 bool weft_i_parallel_is_reader(const weft_parallel *p)
 {
-    (void)p;
-    return true;
+    return !p->data->method->is_on_root || p->data->comm->rank == 0;
+}
+
+weft_status weft_i_parallel_from_reader(weft_parallel *p, int64_t *value)
+{
+    const weft_message m = {.op = WEFT_COMM_BROADCAST,
+                            .dtype = WEFT_DTYPE_I64,
+                            .send = value,
+                            .recv = value,
+                            .n_elems = 1,
+                            .is_host = true,
+                            .tensor = "word of the reader"};
+    return p->data->method->is_on_root ? weft_comm_call(p->data->comm, &m) : WEFT_OK;
 }
 
 /* ---- passes ---- */
@@ -212,20 +232,30 @@ train_micro_batch(weft_run *run, const weft_parallel_pass *pass, weft_micro_batc
     return deliver(run, pass, mb, true);
 }
 
+/* The micro-batches from number `first` on, one a rank. */
+static weft_status
+train_round(weft_parallel *p, weft_run *run, const weft_parallel_pass *pass, int64_t first)
+{
+    if (p->data->method->is_on_root)
+        return weft_i_data_parallel_round(p->data, run, pass, first);
+    weft_micro_batch mb = micro_batch_of(pass, first + p->mesh->coord[WEFT_AXIS_DP]);
+    return train_micro_batch(run, pass, &mb);
+}
+
 weft_status
 weft_i_parallel_train_pass(weft_parallel *p, weft_run *run, const weft_parallel_pass *pass)
 {
     weft_data_axis *a = p->data;
     const int64_t dp = p->mesh->size[WEFT_AXIS_DP];
     const int64_t n_rounds = ceil_div(ceil_div(pass->batch->n_seqs, pass->micro_batch), dp);
+    WEFT_TRY(weft_i_parallel_reserve(p, pass->micro_batch, pass->batch->n_tokens));
     weft_i_mesh_begin(p->mesh);
     a->exec = weft_run_exec(run);
     weft_model_begin_step(p->model);
     weft_i_buckets_begin_step(a);
     for (int64_t i = 0; i < n_rounds; i++) {
-        weft_micro_batch mb = micro_batch_of(pass, i * dp + p->mesh->coord[WEFT_AXIS_DP]);
         weft_i_buckets_begin_micro_batch(a, i == n_rounds - 1);
-        WEFT_TRY(train_micro_batch(run, pass, &mb));
+        WEFT_TRY(train_round(p, run, pass, i * dp));
         WEFT_TRY(weft_i_buckets_end_micro_batch(a));
     }
     WEFT_TRY(weft_i_buckets_end_step(a));

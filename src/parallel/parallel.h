@@ -49,8 +49,24 @@ bool weft_i_parallel_is_source(const weft_parallel *p);
  */
 weft_status weft_i_parallel_share_weights(weft_parallel *p);
 
-/** Whether this rank needs the global batch; the others may pass ids NULL (DataParallel: rank 0 reads and scatters). */
+/**
+ * Room for what training passes with micro-batches of at most n_seqs sequences of n_tokens exchange (DataParallel: outputs
+ * and their gradients); the other methods need none. A training pass sees to it itself: this is for who wants nothing taken
+ * after the beginning.
+ *
+ * @collective  none
+ * @return      WEFT_OK | NOMEM | UNSUPPORTED a list of layers that is no model of a family
+ */
+weft_status weft_i_parallel_reserve(weft_parallel *p, int64_t n_seqs, int64_t n_tokens);
+
+/**
+ * Whether this rank needs the global batch. DataParallel: rank 0 reads and scatters; the others pass sizes, and positions
+ * and samples where rank 0 does, but only rank 0's contents are read, and ids and targets may be NULL.
+ */
 bool weft_i_parallel_is_reader(const weft_parallel *p);
+
+/** The reader's value for those who do not read. @collective dp: 1 broadcast of 1 I64, or nothing where all read */
+weft_status weft_i_parallel_from_reader(weft_parallel *p, int64_t *value);
 
 /** A micro-batch that is done: what the caller may take from it. */
 typedef struct weft_micro_batch {
@@ -66,8 +82,10 @@ typedef struct weft_parallel_pass {
     int64_t micro_batch;          /* sequences in a micro-batch, at most */
     weft_view
         logits; /* f32 [micro_batch * n_tokens, vocabulary] to leave logits in; not given: none */
-    weft_status (*done)(void *user,
-                        const weft_micro_batch *mb); /* after each that ended here; may be NULL */
+    weft_status (*done)(
+        void *user,
+        const weft_micro_batch *mb); /* after each that ended here; may be NULL. DataParallel: of
+                                                        all ranks', on rank 0, once its loss is there */
     void *user;
 } weft_parallel_pass;
 

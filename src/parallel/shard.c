@@ -97,17 +97,23 @@ static weft_status add_param(weft_shards *out, int64_t i, const home *h, int64_t
     return WEFT_OK;
 }
 
-/* Cuts every segment over the ranks and lays this rank's parts one after another. */
-static void cut(weft_shards *out)
+/* Cuts every segment over the first n_holders ranks and lays this rank's parts one after another. */
+static void cut(weft_shards *out, int n_holders)
 {
+    out->n_value_elems = 0;
+    out->n_grad_elems = 0;
     for (int64_t k = 0; k < out->n_segments; k++) {
         weft_segment *s = &out->segments[k];
         int64_t *counts = &out->counts[k * out->size];
         for (int r = 0; r < out->size; r++)
-            counts[r] = weft_i_split_count(s->n_elems, WEFT_PARAM_ALIGN_ELEMS, out->size, r);
+            counts[r] = r < n_holders
+                            ? weft_i_split_count(s->n_elems, WEFT_PARAM_ALIGN_ELEMS, n_holders, r)
+                            : 0;
         s->counts = counts;
         s->mine_first =
-            weft_i_split_first(s->n_elems, WEFT_PARAM_ALIGN_ELEMS, out->size, out->rank);
+            out->rank < n_holders
+                ? weft_i_split_first(s->n_elems, WEFT_PARAM_ALIGN_ELEMS, n_holders, out->rank)
+                : s->n_elems;
         s->n_mine = counts[out->rank];
         s->value_shard_first = out->n_value_elems;
         out->n_value_elems += s->n_mine;
@@ -137,12 +143,17 @@ weft_i_shards_create(weft_shards *out, weft_model *m, int rank, int size, int64_
     WEFT_TRY_GOTO(
         st, weft_i_alloc_array(ctx->alloc, out->n_segments * size, sizeof(int64_t), &out->counts),
         out);
-    cut(out);
+    cut(out, size);
 out:
     weft_i_alloc_put(ctx->alloc, homes);
     if (st != WEFT_OK)
         weft_i_shards_fini(out);
     return st;
+}
+
+void weft_i_shards_give_to_root(weft_shards *s)
+{
+    cut(s, 1);
 }
 
 void weft_i_shards_fini(weft_shards *s)

@@ -46,6 +46,9 @@ weft_status
 weft_i_shards_create(weft_shards *out, weft_model *m, int rank, int size, int64_t bucket_elems);
 void weft_i_shards_fini(weft_shards *s);
 
+/** Cuts again: rank 0 gets all of every segment, the others nothing. Before parts are made. @collective none */
+void weft_i_shards_give_to_root(weft_shards *s);
+
 /** Whose elements a list of parts has, and where they lie. NULL memory: views without data. */
 typedef struct weft_parts_options {
     bool is_mine_only; /* this rank's part of every segment; else all of every parameter */

@@ -7,7 +7,7 @@
 
 typedef struct weft_batch_reader {
     weft_alloc *alloc;
-    const weft_sampler *sampler; /* NULL in a dry run: every id is 0 */
+    const weft_sampler *sampler; /* NULL in a dry run, or where nobody reads: every id is 0 */
     int64_t n_seqs;
     int64_t n_tokens;
     int32_t *ids;

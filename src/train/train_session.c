@@ -217,7 +217,8 @@ static weft_status take_trainer(weft_train_session *s)
         WEFT_TRY(weft_i_checkpoint_restore(&c, s->resume_dir));
     }
     weft_i_source_unmap(&s->source);
-    WEFT_TRY(weft_i_batch_reader_init(&s->reader, s->ctx->alloc, &s->sampler,
+    const bool is_reader = weft_i_parallel_is_reader(s->trainer->parallel);
+    WEFT_TRY(weft_i_batch_reader_init(&s->reader, s->ctx->alloc, is_reader ? &s->sampler : NULL,
                                       s->settings.global_batch, s->settings.seq_length));
     if (s->job.data != NULL) {
         s->evaluating =

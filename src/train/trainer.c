@@ -10,7 +10,8 @@
  *  2. Backward follows each forward: activations are those of one micro-batch, whatever the accumulation.
  *  3. A step takes no memory. All state exists (and is touched) before the first one.
  *  4. A loss or gradient that is not finite stops the step before the update.
- * Communication: that of the parallel methods; 1 all_reduce of the two sums.
+ * Communication: that of the parallel methods; the reader's count of targets to those who do not read; 1 all_reduce of the
+ * two sums.
  * Reading data, saving and the loop over steps are left to the callers.
  */
 #include "train/trainer.h"
@@ -62,6 +63,7 @@ static weft_status make_model(weft_trainer *t, const weft_source *source)
     WEFT_TRY(weft_model_from_config(&t->model, t->ctx, &config, source->dtype));
     WEFT_TRY(freeze(t->model, &t->settings));
     WEFT_TRY(weft_i_parallel_create(&t->parallel, t->mesh, t->model, true));
+    WEFT_TRY(weft_i_parallel_reserve(t->parallel, t->settings.micro_batch, t->settings.seq_length));
     if (weft_i_parallel_is_source(t->parallel) && !weft_i_alloc_is_dry(t->ctx->alloc)) {
         const weft_parts *here = weft_i_parallel_values(t->parallel);
         WEFT_TRY(weft_i_source_fill(source, t->model, here->part, here->n, t->settings.seed));
@@ -267,7 +269,7 @@ typedef struct step_sums {
 static int64_t count_targets(const weft_train_batch *b)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < b->n_seqs * b->n_tokens; i++)
+    for (int64_t i = 0; i < b->n_seqs * b->n_tokens && b->targets != NULL; i++)
         n += b->targets[i] != NOT_COUNTED ? 1 : 0;
     return n;
 }
@@ -336,7 +338,8 @@ weft_status weft_i_trainer_step(weft_trainer *t,
                                 weft_train_outcome *out)
 {
     step_sums sums = {.trainer = t};
-    const int64_t n_targets = count_targets(batch);
+    int64_t n_targets = count_targets(batch);
+    WEFT_TRY(weft_i_parallel_from_reader(t->parallel, &n_targets));
     *out = (weft_train_outcome){
         .lr = weft_i_lr_schedule_at(&t->settings.schedule, step),
         .n_targets = n_targets,
