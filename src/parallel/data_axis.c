@@ -18,6 +18,8 @@
 #include "parallel/data_axis.h"
 #include "base/ctx.h"
 
+#define RING_SHARE 16 /* a bucket of the ring: this part of the gradients, at most */
+
 static const weft_data_method *method_of(const weft_layout *l)
 {
     static const weft_data_method *const methods[] = {&weft_i_ddp_method, &weft_i_zero1_method,
@@ -103,11 +105,21 @@ static void make_hooks(weft_data_axis *a)
 
 /* ---- creation ---- */
 
+/*
+ * --bucket-size-mb; where whole buckets lie in a ring beside the gradients (bucket.c), at most a sixteenth of these, so that
+ * on a small model the ring does not take what the method saves. A layer that is larger is a bucket all the same.
+ */
+static int64_t most_bucket_elems(const weft_data_axis *a)
+{
+    const int64_t asked = (int64_t)(a->layout->bucket_bytes / sizeof(float));
+    const int64_t share = weft_model_grad_elems(a->model) / RING_SHARE;
+    return a->is_training && a->is_by_micro_batch ? WEFT_MIN(asked, share) : asked;
+}
+
 static weft_status create(weft_data_axis *a, weft_mesh *mesh)
 {
-    const weft_layout *l = a->layout;
-    const int64_t bucket_elems = (int64_t)(l->bucket_bytes / sizeof(float));
     WEFT_TRY(weft_model_lay_out(a->model, a->is_training));
+    const int64_t bucket_elems = most_bucket_elems(a);
     WEFT_TRY(weft_i_shards_create(&a->shards, a->model, mesh->coord[WEFT_AXIS_DP],
                                   mesh->size[WEFT_AXIS_DP],
                                   a->method->is_value_shard ? 0 : WEFT_MAX(bucket_elems, 1)));
