@@ -2,8 +2,9 @@
  * Closed forms (zero_formulas.h).
  *
  * Every parameter is padded to 32 elements. A segment is a run of neighbours that are all trained or all frozen; stage 3:
- * of one layer; stages 0 to 2: of whole layers, joined until there are bucket_mb million bytes of fp32 gradients. The tied
- * table is one by itself. A segment is cut in blocks of 32 elements: n / 32 over the ranks, the first ranks one more.
+ * of one layer; stages 0 to 2: of whole layers, joined until there are bucket_mb million bytes of fp32 gradients, or, where
+ * whole gradients of a segment lie in a ring (stage 2, --reproducible), a sixteenth of all gradients. The tied table is one by
+ * itself. A segment is cut in blocks of 32 elements: n / 32 over the ranks, the first ranks one more.
  */
 #include "zero_formulas.h"
 
@@ -22,8 +23,12 @@ static int cut_segments(const zero_case *z, segment out[ODD_PARAMS_MOST])
 {
     static odd_param p[ODD_PARAMS_MOST];
     const int n_params = odd_params(z->model, p);
-    const int64_t full = z->stage == 3 ? 0 : (int64_t)(z->bucket_mb * 1e6 / F32);
+    int64_t full = (int64_t)(z->bucket_mb * 1e6 / F32), trained = 0;
     int n = 0;
+    for (int i = 0; i < n_params; i++)
+        trained += p[i].is_frozen ? 0 : (p[i].n + BLOCK - 1) / BLOCK * BLOCK;
+    if ((z->stage == 2 || z->is_reproducible) && full > trained / 16)
+        full = trained / 16;
     for (int i = 0; i < n_params; i++) {
         segment *s = &out[n > 0 ? n - 1 : 0];
         const int64_t padded = (p[i].n + BLOCK - 1) / BLOCK * BLOCK;
