@@ -16,7 +16,6 @@
 void ranks_case_init(ranks_case *c, scratch *s, const odd_model *m)
 {
     memset(c, 0, sizeof(*c));
-    c->s = s;
     if (m != NULL)
         (void)odd_write(m, s, c->model);
     weft_train_options *o = &c->options;
@@ -42,13 +41,14 @@ void ranks_case_batches(ranks_case *c, int64_t vocab, int64_t n_seqs, int n_step
     const int64_t n = n_seqs * n_tokens;
     const weft_rng_key key = weft_i_rng_key(seed, "test/ranks");
     ranks_case_fini(c);
+    CHECK_OK(weft_i_alloc_create(&c->alloc, false, 0));
     assert_true(n_steps <= RANKS_STEPS);
     c->n_steps = n_steps;
     c->options.layout.global_batch_size = n_seqs;
     for (int k = 0; k < n_steps; k++) {
         int32_t *ids = NULL, *targets = NULL;
-        CHECK_OK(weft_i_alloc_array(c->s->alloc, n, sizeof(*ids), &ids));
-        CHECK_OK(weft_i_alloc_array(c->s->alloc, n, sizeof(*targets), &targets));
+        CHECK_OK(weft_i_alloc_array(c->alloc, n, sizeof(*ids), &ids));
+        CHECK_OK(weft_i_alloc_array(c->alloc, n, sizeof(*targets), &targets));
         for (int64_t i = 0; i < n; i++) {
             const uint64_t at = (uint64_t)(k * n + i) * 3;
             ids[i] = (int32_t)weft_i_rng_below(key, at, (uint64_t)vocab);
@@ -67,9 +67,12 @@ void ranks_case_batches(ranks_case *c, int64_t vocab, int64_t n_seqs, int n_step
 void ranks_case_fini(ranks_case *c)
 {
     for (int k = 0; k < c->n_steps; k++) {
-        weft_i_alloc_put(c->s->alloc, (void *)(uintptr_t)c->batch[k].ids);
-        weft_i_alloc_put(c->s->alloc, (void *)(uintptr_t)c->batch[k].targets);
+        weft_i_alloc_put(c->alloc, (void *)(uintptr_t)c->batch[k].ids);
+        weft_i_alloc_put(c->alloc, (void *)(uintptr_t)c->batch[k].targets);
     }
+    if (c->alloc != NULL)
+        weft_i_alloc_destroy(c->alloc);
+    c->alloc = NULL;
     c->n_steps = 0;
 }
 
@@ -78,6 +81,32 @@ void ranks_case_layout(ranks_case *c, int64_t dp, int64_t stage, bool is_reprodu
     c->options.layout.dp = dp;
     c->options.layout.zero_stage = stage;
     c->options.layout.reproducible = is_reproducible;
+}
+
+void ranks_case_apply(ranks_case *c, const ranks_layout *l)
+{
+    weft_layout_options *o = &c->options.layout;
+    ranks_case_layout(c, l->dp, l->stage, l->is_reproducible);
+    o->zero_prefetch = !l->has_no_prefetch;
+    o->overlap_grad_reduce = !l->is_not_overlapped;
+    o->bucket_size_mb = l->bucket_mb > 0 ? l->bucket_mb : 25.0;
+    o->threads_per_rank = l->n_threads > 0 ? l->n_threads : 1;
+    o->recompute = l->recompute != NULL ? l->recompute : "none";
+}
+
+const char *ranks_layout_text(const ranks_layout *l, char out[128])
+{
+    char bucket[32] = "", threads[32] = "";
+    if (l->bucket_mb > 0)
+        (void)snprintf(bucket, sizeof(bucket), ", buckets of %g MB", l->bucket_mb);
+    if (l->n_threads > 1)
+        (void)snprintf(threads, sizeof(threads), ", %d threads", l->n_threads);
+    (void)snprintf(
+        out, 128, "dp %d, stage %d%s%s%s%s%s%s%s", l->dp, l->stage,
+        l->is_reproducible ? ", reproducible" : "", l->has_no_prefetch ? ", no prefetch" : "",
+        l->is_not_overlapped ? ", no overlap" : "", bucket, threads,
+        l->recompute != NULL ? ", recompute " : "", l->recompute != NULL ? l->recompute : "");
+    return out;
 }
 
 zero_case ranks_case_formula(const ranks_case *c, const odd_model *m)
@@ -134,23 +163,25 @@ static weft_status list_params(ranks_result *r, const ranks_case *c)
 
 static weft_status take_arrays(ranks_result *r)
 {
+    WEFT_TRY(weft_i_alloc_create(&r->alloc, false, 0));
     float **const all[] = {&r->begin, &r->grad, &r->weight};
     for (size_t i = 0; i < 3; i++)
-        WEFT_TRY(weft_i_alloc_array(r->s->alloc, r->n_elems, sizeof(float), all[i]));
+        WEFT_TRY(weft_i_alloc_array(r->alloc, r->n_elems, sizeof(float), all[i]));
     for (int i = 0; i < (int)WEFT_STATE_COUNT; i++)
-        WEFT_TRY(weft_i_alloc_array(r->s->alloc, r->n_elems, sizeof(float), &r->state[i]));
+        WEFT_TRY(weft_i_alloc_array(r->alloc, r->n_elems, sizeof(float), &r->state[i]));
     return WEFT_OK;
 }
 
 void ranks_result_fini(ranks_result *r)
 {
-    if (r->s == NULL)
+    if (r->alloc == NULL)
         return;
-    weft_i_alloc_put(r->s->alloc, r->begin);
-    weft_i_alloc_put(r->s->alloc, r->grad);
-    weft_i_alloc_put(r->s->alloc, r->weight);
+    weft_i_alloc_put(r->alloc, r->begin);
+    weft_i_alloc_put(r->alloc, r->grad);
+    weft_i_alloc_put(r->alloc, r->weight);
     for (int i = 0; i < (int)WEFT_STATE_COUNT; i++)
-        weft_i_alloc_put(r->s->alloc, r->state[i]);
+        weft_i_alloc_put(r->alloc, r->state[i]);
+    weft_i_alloc_destroy(r->alloc);
     memset(r, 0, sizeof(*r));
 }
 
@@ -368,7 +399,6 @@ weft_status ranks_case_try(ranks_result *r, const ranks_case *c)
     weft_layout layout;
     shared all = {.c = c, .r = r};
     memset(r, 0, sizeof(*r));
-    r->s = c->s;
     r->n_steps = c->n_steps;
     WEFT_TRY(weft_i_layout_make(&layout, &c->options.layout));
     r->n_ranks = layout.n_ranks;

@@ -19,7 +19,8 @@
 #define RANKS_PARAMS 192
 
 typedef struct ranks_case {
-    scratch *s;
+    weft_alloc *
+        alloc; /* of the batches; its own, so that a test that fails leaves nothing in the scratch */
     char model[512];            /* config.json, or a folder */
     weft_train_options options; /* layout and all; no data, no out */
     int n_steps;
@@ -39,7 +40,7 @@ typedef struct ranks_param {
 
 /* What came out. Arrays of all elements of all parameters in order, without padding; zeros where there is none. */
 typedef struct ranks_result {
-    scratch *s;
+    weft_alloc *alloc; /* of the arrays */
     int n_ranks;
     ranks_param param[RANKS_PARAMS];
     int n_params;
@@ -68,6 +69,20 @@ void ranks_case_batches(ranks_case *c, int64_t vocab, int64_t n_seqs, int n_step
 void ranks_case_fini(ranks_case *c);
 
 void ranks_case_layout(ranks_case *c, int64_t dp, int64_t stage, bool is_reproducible);
+
+/* A layout, in few words; what is zero is as by default. */
+typedef struct ranks_layout {
+    int dp, stage;
+    bool is_reproducible, has_no_prefetch, is_not_overlapped;
+    double bucket_mb;
+    int n_threads;
+    const char *recompute;
+} ranks_layout;
+
+void ranks_case_apply(ranks_case *c, const ranks_layout *l);
+
+/* "dp 3, stage 2, reproducible, ..." */
+const char *ranks_layout_text(const ranks_layout *l, char out[128]);
 
 /* Runs; fails the test when a rank fails, when ranks disagree on an outcome, or replicas on a weight. */
 void ranks_case_run(ranks_result *r, const ranks_case *c);
