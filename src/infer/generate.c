@@ -9,6 +9,7 @@
 #include "base/ctx.h"
 #include "infer/collect.h"
 #include "infer/decode.h"
+#include "nn/layout_context.h"
 #include "parallel/ranks.h"
 
 #include <inttypes.h>
@@ -202,11 +203,13 @@ weft_status weft_generate_run(weft_generate_result *out,
 {
     generate_call call = {.options = options, .callbacks = callbacks, .result = out};
     weft_layout layout;
+    weft_pace pace;
 
     memset(out, 0, sizeof(*out));
     if (options->model == NULL)
         WEFT_FAIL(WEFT_STATUS_ARG, "generate needs a model");
     WEFT_TRY(weft_i_prompts_check(options));
     WEFT_TRY(weft_i_layout_make(&layout, &options->layout));
+    WEFT_TRY(weft_i_layout_read_pace(&pace, &layout.pace, &options->layout));
     return weft_i_ranks_run(&layout, &options->layout, ctx_options, run_rank, &call);
 }

@@ -1,14 +1,11 @@
 /*
- * The context of a rank from the shared layout options, for the commands that run a model.
- *
- * One rank: an axis over 1 is refused here, so that no command computes something else than was asked for. Options of
- * methods that have nothing to act on with one rank change nothing.
+ * From the shared layout options to what a rank's context and a layout need, for the commands that run a model: this layer
+ * knows files, the parallel methods do not.
  */
 #include "nn/layout_context.h"
 
 #include "base/error.h"
 #include "base/log.h"
-#include "formats/layout_one_rank.h"
 #include "formats/pace_file.h"
 
 #include <inttypes.h>
@@ -47,18 +44,6 @@ weft_i_layout_read_pace(weft_pace *out, const weft_pace **used, const weft_layou
     WEFT_TRY(weft_i_pace_file_read(out, layout->pace));
     *used = out;
     return WEFT_OK;
-}
-
-weft_status weft_i_layout_context(weft_ctx **out,
-                                  const weft_layout_options *layout,
-                                  const weft_ctx_options *options)
-{
-    weft_ctx_options o;
-
-    *out = NULL;
-    WEFT_TRY(weft_i_layout_check_one_rank(layout));
-    WEFT_TRY(weft_i_layout_ctx_options(&o, layout, options));
-    return weft_ctx_create(out, &o);
 }
 
 weft_status weft_i_layout_check_positions(const weft_ctx *ctx,

@@ -24,18 +24,6 @@ weft_status
 weft_i_layout_read_pace(weft_pace *out, const weft_pace **used, const weft_layout_options *layout);
 
 /**
- * A context with the layout's backend and threads and the caller's log.
- *
- * @collective  none
- * @param[in] options  log, log_user and log_level are used; NULL: no log
- * @return      WEFT_OK | ARG no such backend, a negative axis | UNSUPPORTED more than one rank | NOMEM |
- *              DEVICE
- */
-weft_status weft_i_layout_context(weft_ctx **out,
-                                  const weft_layout_options *layout,
-                                  const weft_ctx_options *options);
-
-/**
  * Whether the model has positions for sequences of `n_positions`: with learned ones there are no more than the table has
  * rows; rotary ones go on (and are warned about: what the model was never trained on).
  *

@@ -55,6 +55,19 @@ weft_status weft_i_mesh_agree(weft_mesh *m, weft_status st)
                                .is_host = true,
                                .tensor = "the message of a failure"};
     WEFT_TRY(weft_comm_call(world, &tell));
+    /* What all have met alike is no rank's own. */
+    int64_t is_other = st != (weft_status)told.status || strcmp(weft_last_error(), told.text) != 0;
+    const weft_message compare = {.op = WEFT_COMM_ALL_REDUCE,
+                                  .dtype = WEFT_DTYPE_I64,
+                                  .reduction = WEFT_REDUCTION_MAX,
+                                  .send = &is_other,
+                                  .recv = &is_other,
+                                  .n_elems = 1,
+                                  .is_host = true,
+                                  .tensor = "agreement on a failure"};
+    WEFT_TRY(weft_comm_call(world, &compare));
+    if (is_other == 0)
+        return st;
     WEFT_FAIL((weft_status)told.status, "rank %d: %s", root, told.text);
 }
 

@@ -372,13 +372,27 @@ static bool names_a_rank(const char *message)
            (strncmp(message, "rank ", 5) == 0 && message[5] >= '0' && message[5] <= '9');
 }
 
+/* Whether every rank ended with the same failure: then it is no rank's own. */
+static bool have_all_failed_alike(crew *c)
+{
+    bool is_alike = true;
+    (void)pthread_mutex_lock(&c->lock);
+    for (int r = 0; r < c->n_ranks; r++) {
+        const rank_slot *const s = &c->slots[r];
+        is_alike = is_alike && s->is_done && s->st == c->slots[0].st &&
+                   strcmp(s->message, c->slots[0].message) == 0;
+    }
+    (void)pthread_mutex_unlock(&c->lock);
+    return is_alike;
+}
+
 static weft_status first_cause(crew *c)
 {
     int rank = -1;
     weft_status st = weft_i_thread_world_cause(c->world, &rank);
     if (st == WEFT_OK)
         return WEFT_OK;
-    if (!names_a_rank(weft_last_error()))
+    if (!names_a_rank(weft_last_error()) && !have_all_failed_alike(c))
         st = weft_i_error_prefix(st, "rank %d", rank);
     return st;
 }

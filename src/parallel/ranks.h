@@ -19,7 +19,7 @@ typedef weft_status weft_rank_fn(void *user, weft_mesh *mesh);
  * @param[in] layout   resolved
  * @param[in] options  the same that the command was given (backend, threads)
  * @param[in] like     log sink; only rank 0 of the world logs below ERROR; NULL: none
- * @return      WEFT_OK | the first failing rank's status; with several the message names the rank. Once a rank had called
+ * @return      WEFT_OK | the first failing rank's status; the message names the rank unless all failed alike. Once a rank had called
  *              weft_i_mesh_begin the failure is the run's (weft_last_error_is_of_run)
  */
 weft_status weft_i_ranks_run(const weft_layout *layout,
@@ -30,9 +30,10 @@ weft_status weft_i_ranks_run(const weft_layout *layout,
 
 /**
  * Ends what a rank alone can see, before a collective: every rank passes its own status and gets WEFT_OK when all are,
- * else the lowest failing rank's status and message (its own code on every rank, "rank N: " before its message).
+ * else the lowest failing rank's status and message (its own code on every rank, "rank N: " before its message unless all
+ * ranks failed alike).
  *
- * @collective  world: 1 all_reduce of 1 I64; on a failure 1 broadcast
+ * @collective  world: 1 all_reduce of 1 I64; on a failure 1 broadcast and 1 all_reduce more
  */
 weft_status weft_i_mesh_agree(weft_mesh *m, weft_status st);
 

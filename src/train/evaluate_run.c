@@ -163,10 +163,12 @@ weft_status weft_eval_run(weft_eval_result *out,
 {
     eval_call call = {.options = options, .callbacks = callbacks, .result = out};
     weft_layout layout;
+    weft_pace pace;
 
     memset(out, 0, sizeof(*out));
     if (options->model == NULL || options->n_data == 0)
         WEFT_FAIL(WEFT_STATUS_ARG, "eval needs a model and data");
     WEFT_TRY(weft_i_layout_make(&layout, &options->layout));
+    WEFT_TRY(weft_i_layout_read_pace(&pace, &layout.pace, &options->layout));
     return weft_i_ranks_run(&layout, &options->layout, ctx_options, run_rank, &call);
 }

@@ -261,11 +261,13 @@ weft_status weft_probe_run(weft_probe_result *out,
 {
     probe_call call = {.options = options, .result = out};
     weft_layout layout;
+    weft_pace pace;
 
     memset(out, 0, sizeof(*out));
     if (options->model == NULL || options->batch == NULL || options->out == NULL)
         WEFT_FAIL(WEFT_STATUS_ARG, "probe needs a model, a batch and an output file");
     WEFT_TRY(weft_i_layout_make(&layout, &options->layout));
+    WEFT_TRY(weft_i_layout_read_pace(&pace, &layout.pace, &options->layout));
     WEFT_TRY(weft_i_ranks_run(&layout, &options->layout, ctx_options, run_rank, &call));
     if (!isfinite(out->loss))
         WEFT_FAIL(WEFT_STATUS_NUMERIC, "the loss is not finite; %s was written all the same",

@@ -49,11 +49,49 @@ expect 3 "$weft" eval --model "$work/none" --data "$work/none.txt"
 expect 3 "$weft" generate --model "$golden/llama/model" --prompt x --tokenizer gpt2
 silent out
 
-# One rank: what asks for more is refused, with exit code 3 (not in this version).
-printf 'some text, long enough for one short sequence' >"$work/text"
-for axis in "--tp 2" "--pp 2"; do
-    expect 3 "$weft" eval --model "$golden/gpt2/model" --data "$work/text" $axis
-    says err "${axis##*--}"
+# Layouts: what is not in this version ends with 3, what cannot be with 4, what is no layout with 2; the rest runs.
+for i in $(seq 20); do echo "Line $i of some text"; done >"$work/text"
+sed 's/"vocab_size": 256/"vocab_size": 257/' "$golden/llama/model/config.json" >"$work/config.json"
+expect 0 "$weft" train --model "$work/config.json" --data "$work/text" --out "$work/trained" --train-steps 1 --seq-length 16 --dp 2
+eval=("$weft" eval --model "$work/trained/latest" --data "$work/text" --seq-length 16)
+for axis in "--tp 2" "--pp 2" "--stage-layers 1,1"; do
+    expect 3 "${eval[@]}" $axis
+    says err "$axis"
+done
+expect 4 "${eval[@]}" --ranks 4 --dp 3
+says err "dp 3 x tp 1 x pp 1 = 3 ranks"
+expect 4 "${eval[@]}" --ranks 4 --tp 3
+says err "no multiple of tp 3 x pp 1 = 3"
+expect 4 "${eval[@]}" --dp 2 --strategy data-parallel --zero-stage 1
+expect 2 "${eval[@]}" --dp 0
+expect 2 "${eval[@]}" --comm-timeout 0
+says err "--comm-timeout 0 is not possible"
+expect 3 "${eval[@]}" --pace "$work/none.json"
+echo '{"block": {"forward_ms": 1}}' >"$work/pace.json"
+expect 3 "${eval[@]}" --pace "$work/pace.json"
+says err "pace.json: block lacks input_gradient_ms"
+expect 0 "${eval[@]}" --dp 2 --threads-per-rank 1
+cp "$work/out" "$work/two"
+expect 0 "${eval[@]}"
+cmp "$work/two" "$work/out" || fail "two ranks evaluate other than one"
+
+# A rank that fails before the first batch keeps its code, after it the run failed.
+for command in eval generate probe; do
+    case $command in
+    eval) run=("${eval[@]}") ;;
+    generate) run=("$weft" generate --model "$work/trained/latest" --ids 1,2,3 --max-new-tokens 3 --output ids) ;;
+    probe) run=("$weft" probe --model "$work/trained/latest" --batch "$golden/llama/golden.safetensors" --out "$work/probe") ;;
+    esac
+    run+=(--ranks 2 --threads-per-rank 1)
+    codes=
+    for ((call = 0; call < 100; call++)); do
+        code=0
+        WEFT_FAULT=1:fail:$call "${run[@]}" >"$work/out" 2>"$work/err" </dev/null || code=$?
+        [ "$code" = 0 ] && break
+        codes+=$code
+        says err "rank 1 failed by injection at call $call"
+    done
+    [[ $codes =~ ^3+5+$ ]] || fail "$command: exit codes of a rank that fails at call 0, 1, ...: $codes"
 done
 
 # A full disk is an error, a reader that went away is not.

@@ -342,6 +342,21 @@ static void test_parallel_ranks__agree_gives_everybody_the_lowest_failure(void *
     assert_int_equal(atomic_load(&a.n_ok), 0);
 }
 
+static weft_status agree_on_one_failure(void *user, weft_mesh *m)
+{
+    (void)user;
+    return weft_i_mesh_agree(m, weft_i_error_set(WEFT_STATUS_IO, "the file is not there"));
+}
+
+static void test_parallel_ranks__what_all_meet_alike_names_no_rank(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        CHECK_FAILS(run(n, agree_on_one_failure, NULL), WEFT_STATUS_IO, "the file is not there");
+        assert_string_equal(weft_last_error(), "the file is not there");
+    }
+}
+
 typedef struct comparing {
     int odd;
     const char *usual_value, *odd_value;
@@ -498,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_parallel_ranks__a_failure_after_the_start_is_the_runs),
         cmocka_unit_test(test_parallel_ranks__traces_of_all_ranks_are_joined_also_after_a_failure),
         cmocka_unit_test(test_parallel_ranks__agree_gives_everybody_the_lowest_failure),
+        cmocka_unit_test(test_parallel_ranks__what_all_meet_alike_names_no_rank),
         cmocka_unit_test(test_parallel_ranks__compare_names_the_odd_rank_and_both_values),
         cmocka_unit_test(test_parallel_ranks__rank_0_speaks_the_others_only_of_errors),
         cmocka_unit_test(test_parallel_ranks__asking_for_too_many_threads_warns_once),
