@@ -313,6 +313,7 @@ weft_status weft_i_report_finish(weft_report *r,
 {
     const bool is_root = mesh->world_rank == 0;
     weft_rank_report *ranks = NULL;
+    printer p = {.line = line, .user = user, .n = mesh->world_size};
     weft_status st = WEFT_OK;
     fill_record(r, mesh, plan);
     st = weft_i_alloc_array(mesh->ctx->alloc, mesh->world_size, sizeof(*ranks), &ranks);
@@ -321,7 +322,7 @@ weft_status weft_i_report_finish(weft_report *r,
                   weft_i_mesh_gather(mesh, (const int64_t *)(const void *)&r->rank,
                                      (int64_t *)(void *)ranks, RECORD_ELEMS),
                   out);
-    const printer p = {.line = line, .user = user, .ranks = ranks, .n = mesh->world_size};
+    p.ranks = ranks;
     st = weft_i_mesh_agree(mesh, is_root ? show(ranks, mesh, &p, path) : WEFT_OK);
 out:
     weft_i_alloc_put(mesh->ctx->alloc, ranks);
