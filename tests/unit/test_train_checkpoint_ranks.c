@@ -452,7 +452,7 @@ static void test_train_checkpoint_ranks__one_fails_and_the_old_one_stays(void **
     for (int rank = 0; rank < 3; rank++) {
         for (int block = 0; block < 60; block += block < 2 ? 1 : 19) {
             char path[WEFT_PATH_MAX];
-            char who[16];
+            char who[32];
             j.failing_rank = rank;
             j.failing_block = block;
             const weft_status st = run(&j, 3, save);

@@ -1,4 +1,4 @@
-/* Checkpoints of runs that are killed while saving, and of runs whose disk is full. */
+/* Checkpoints of runs, of one rank and of several, that are killed while saving, and of runs whose disk is full. */
 #include "train_case.h"
 
 #include "base/rng.h"
@@ -73,7 +73,8 @@ static int count_left_over(const train_case *c)
     return n;
 }
 
-static void test_train_crash__a_killed_run_goes_on(void **state)
+/* Kills of one rank's run, or of one of three that share out everything. */
+static void kill_and_go_on(void **state, bool is_shared)
 {
     train_case c;
     const weft_rng_key key = weft_i_rng_key(7, "test/kills");
@@ -84,6 +85,12 @@ static void test_train_crash__a_killed_run_goes_on(void **state)
     c.options.save_interval = 1;
     c.options.train_steps = N_STEPS;
     c.options.lr_schedule = "constant";
+    if (is_shared) {
+        c.options.layout.dp = 3;
+        c.options.layout.zero_stage = 3;
+        c.options.layout.micro_batch_size = 1;
+        c.options.layout.global_batch_size = 4;
+    }
     CHECK_OK(weft_i_checkpoint_latest(c.s->alloc, c.out, dir));
     for (int i = 0; i < N_KILLS; i++) {
         int fd = -1;
@@ -130,6 +137,16 @@ static void test_train_crash__a_killed_run_goes_on(void **state)
     CHECK_OK(weft_train_run(&c.options, NULL, &quiet));
     CHECK_OK(weft_i_path_join(b, c.out, name));
     train_case_same_checkpoint(a, b);
+}
+
+static void test_train_crash__a_killed_run_goes_on(void **state)
+{
+    kill_and_go_on(state, false);
+}
+
+static void test_train_crash__a_killed_run_of_ranks_goes_on(void **state)
+{
+    kill_and_go_on(state, true);
 }
 
 /* Nothing is half written, the older checkpoint works, and the message says why. */
@@ -203,6 +220,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_killed_run_goes_on),
+        TEST(a_killed_run_of_ranks_goes_on),
         TEST(a_file_that_may_not_grow),
         TEST(a_full_disk),
     };
