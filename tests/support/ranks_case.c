@@ -276,6 +276,37 @@ static weft_status check_replica(const rank *k, const float *all)
     return WEFT_OK;
 }
 
+/* Zeros from the end of one view to the begin of the next, where no more than a parameter's padding lies between. */
+static weft_status check_gap(const rank *k, const weft_part *p, weft_view a, weft_view b)
+{
+    const size_t size = weft_dtype_bytes(a.dtype);
+    const char *const end = (const char *)a.data + (size_t)p->n * size;
+    static const char zeros[32 * sizeof(float)];
+    if (a.data == NULL || b.data == NULL || (const char *)b.data <= end)
+        return WEFT_OK;
+    const size_t n_bytes = (size_t)((const char *)b.data - end);
+    if (n_bytes < 32 * size && memcmp(end, zeros, n_bytes) != 0)
+        WEFT_FAIL(WEFT_STATUS_MISMATCH, "rank %d has something in the padding behind %s",
+                  k->mesh->world_rank, p->param->name);
+    return WEFT_OK;
+}
+
+/* Padding is zeros after any number of steps, in weights, gradients and state. */
+static weft_status check_padding(const rank *k)
+{
+    const weft_parts *parts = weft_i_parallel_states(k->trainer->parallel);
+    const weft_optimizer *o = k->trainer->optimizer;
+    for (int64_t i = 0; i + 1 < parts->n; i++) {
+        const weft_part *p = &parts->part[i], *q = &parts->part[i + 1];
+        WEFT_TRY(check_gap(k, p, p->value, q->value));
+        WEFT_TRY(check_gap(k, p, p->grad, q->grad));
+        for (int s = 0; s < (int)WEFT_STATE_COUNT; s++)
+            WEFT_TRY(check_gap(k, p, weft_i_optimizer_state(o, (weft_state)s, p->state_first, p->n),
+                               weft_i_optimizer_state(o, (weft_state)s, q->state_first, q->n)));
+    }
+    return WEFT_OK;
+}
+
 /* All ranks' weights into `out`, and replicas compared. */
 static weft_status collect_values(const rank *k, float *out)
 {
@@ -380,6 +411,7 @@ static weft_status run_rank(rank *k)
         r->taken[me][i] = count.peak_bytes;
     }
     gather_states(k);
+    WEFT_TRY(check_padding(k));
     return collect_values(k, r->weight);
 }
 
@@ -400,6 +432,7 @@ weft_status ranks_case_try(ranks_result *r, const ranks_case *c)
     shared all = {.c = c, .r = r};
     memset(r, 0, sizeof(*r));
     r->n_steps = c->n_steps;
+    r->is_bf16 = strcmp(c->options.layout.dtype, "bf16") == 0;
     WEFT_TRY(weft_i_layout_make(&layout, &c->options.layout));
     r->n_ranks = layout.n_ranks;
     assert_true(layout.n_ranks <= RANKS_MOST);
@@ -516,23 +549,61 @@ bool ranks_near_weights(const ranks_result *a, const ranks_result *b, double bou
     return true;
 }
 
-bool ranks_near_adamw(const ranks_result *a, const ranks_result *b, char why[256])
+/* Counts differences of a and b over 1e-4; *worst is the largest. */
+static int64_t
+count_over(const ranks_result *r, const float *a, const float *b, int64_t *n, double *worst)
 {
-    int64_t n_over = 0, n = 0;
-    double worst = 0.0;
-    for (int i = 0; i < a->n_params; i++) {
-        const ranks_param *p = &a->param[i];
+    int64_t n_over = 0;
+    *worst = 0.0;
+    *n = 0;
+    for (int i = 0; i < r->n_params; i++) {
+        const ranks_param *p = &r->param[i];
         for (int64_t j = 0; j < p->n; j++) {
             if (ranks_is_null(p, j))
                 continue;
-            const double d =
-                fabs((double)a->weight[p->first + j] - (double)b->weight[p->first + j]);
-            worst = d <= worst ? worst : d;
+            const double d = fabs((double)a[p->first + j] - (double)b[p->first + j]);
+            *worst = d <= *worst ? *worst : d;
             n_over += d <= 1e-4 ? 0 : 1;
-            n++;
+            (*n)++;
         }
     }
+    return n_over;
+}
+
+bool ranks_near_adamw(const ranks_result *a, const ranks_result *b, char why[256])
+{
+    int64_t n = 0;
+    double worst = 0.0;
+    const int64_t n_over = count_over(a, a->weight, b->weight, &n, &worst);
     (void)snprintf(why, 256, "%lld of %lld weights are off by over 1e-4, one by %.3g",
                    (long long)n_over, (long long)n, worst);
     return worst <= 5e-3 && n_over * 1000 <= n;
+}
+
+bool ranks_near_adamw_bf16(const ranks_result *a, const ranks_result *b, double lr, char why[256])
+{
+    int64_t n = 0;
+    double worst = 0.0;
+    const int64_t n_over =
+        count_over(a, a->state[WEFT_STATE_MASTER], b->state[WEFT_STATE_MASTER], &n, &worst);
+    (void)snprintf(why, 256, "%lld of %lld masters are off by over 1e-4, one by %.3g",
+                   (long long)n_over, (long long)n, worst);
+    return worst <= 2.0 * lr * a->n_steps && n_over * 100 <= n;
+}
+
+bool ranks_all_moved(const ranks_result *r, char why[256])
+{
+    for (int i = 0; i < r->n_params; i++) {
+        const ranks_param *p = &r->param[i];
+        /* Of bf16 models the masters: a small step rounds to the weight it came from. */
+        const float *after = r->is_bf16 && !p->is_frozen ? r->state[WEFT_STATE_MASTER] : r->weight;
+        const bool has_moved =
+            memcmp(r->begin + p->first, after + p->first, (size_t)p->n * sizeof(float)) != 0;
+        if (has_moved != p->is_frozen)
+            continue;
+        (void)snprintf(why, 256, "%.120s is %s and has %s", p->name,
+                       p->is_frozen ? "frozen" : "trained", has_moved ? "moved" : "not moved");
+        return false;
+    }
+    return true;
 }

@@ -42,6 +42,7 @@ typedef struct ranks_param {
 typedef struct ranks_result {
     weft_alloc *alloc; /* of the arrays */
     int n_ranks;
+    bool is_bf16;
     ranks_param param[RANKS_PARAMS];
     int n_params;
     int64_t n_elems;
@@ -113,6 +114,15 @@ bool ranks_near_weights(const ranks_result *a, const ranks_result *b, double bou
  * arithmetic, left out.
  */
 bool ranks_near_adamw(const ranks_result *a, const ranks_result *b, char why[256]);
+
+/*
+ * The same for masters of bf16 models, at the bound derived in the comment of test_parallel_parity.c: 99 % within 1e-4, all
+ * within 2 x lr x steps.
+ */
+bool ranks_near_adamw_bf16(const ranks_result *a, const ranks_result *b, double lr, char why[256]);
+
+/* After the first step on: every trained tensor has moved, no frozen one has. */
+bool ranks_all_moved(const ranks_result *r, char why[256]);
 
 /* Whether element i of the parameter is one of GPT-2's key biases. */
 bool ranks_is_null(const ranks_param *p, int64_t i);
