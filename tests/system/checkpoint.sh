@@ -143,6 +143,27 @@ if [ "$(id -u)" != 0 ]; then
     expect 3 "$weft" checkpoint verify "$harm"
     says out "unreadable: optimizer.safetensors"
 fi
+# Through three layouts, the optimizer's state included: the bits of a run that was never broken off. What is frozen stays as
+# it was read.
+through() {
+    local common=(--model "$golden/llama_odd/model" --data "$work/text" --seq-length 16 --micro-batch-size 1
+        --global-batch-size 12 --threads-per-rank 1 --save-interval 2 --lr 1e-2 --lr-schedule constant --reproducible "$@")
+    rm -rf "$work/straight" "$work/layouts"
+    expect 0 "$weft" train "${common[@]}" --out "$work/straight" --train-steps 6
+    expect 0 "$weft" train "${common[@]}" --out "$work/layouts" --train-steps 2 --dp 4 --zero-stage 3
+    expect 0 "$weft" train "${common[@]}" --out "$work/layouts" --train-steps 4 --resume
+    expect 0 "$weft" train "${common[@]}" --out "$work/layouts" --train-steps 6 --resume --dp 3 --zero-stage 1
+    expect 0 "$weft" diff --exact "$work/straight/latest" "$work/layouts/latest"
+    expect 0 "$weft" checkpoint list "$work/layouts"
+    says out "one rank"
+    says out "dp 3, zero stage 1"
+}
+through --dtype bf16 --save-dtype bf16
+through --dtype fp32 --freeze '*layers.0*'
+expect 1 "$weft" diff --exact --top 1000 "$golden/llama_odd/model" "$work/layouts/latest"
+says out "model.layers.1.mlp.up_proj.weight"
+! grep -q '^model.layers.0' "$work/out" || fail "frozen weights have changed"
+
 expect 2 "$weft" checkpoint remove "$run"
 says err "one of list, verify"
 expect 2 "$weft" checkpoint list
