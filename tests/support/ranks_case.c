@@ -426,10 +426,18 @@ static weft_status start_rank(void *user, weft_mesh *mesh)
     return st;
 }
 
+static void on_log(void *user, weft_log_level level, const char *line)
+{
+    ranks_result *r = user;
+    if (level == WEFT_LOG_WARN && strstr(line, "no counted target") != NULL)
+        r->n_empty_warnings++;
+}
+
 weft_status ranks_case_try(ranks_result *r, const ranks_case *c)
 {
     weft_layout layout;
     shared all = {.c = c, .r = r};
+    const weft_ctx_options like = {.log = on_log, .log_user = r, .log_level = WEFT_LOG_WARN};
     memset(r, 0, sizeof(*r));
     r->n_steps = c->n_steps;
     r->is_bf16 = strcmp(c->options.layout.dtype, "bf16") == 0;
@@ -441,7 +449,7 @@ weft_status ranks_case_try(ranks_result *r, const ranks_case *c)
         st = take_arrays(r);
     (void)pthread_mutex_init(&all.lock, NULL);
     if (st == WEFT_OK)
-        st = weft_i_ranks_run(&layout, &c->options.layout, NULL, start_rank, &all);
+        st = weft_i_ranks_run(&layout, &c->options.layout, &like, start_rank, &all);
     (void)pthread_mutex_destroy(&all.lock);
     if (st != WEFT_OK)
         ranks_result_fini(r);

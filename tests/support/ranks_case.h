@@ -47,6 +47,7 @@ typedef struct ranks_result {
     int n_params;
     int64_t n_elems;
     int n_steps;
+    int n_empty_warnings;                    /* log lines that speak of a step without targets */
     weft_train_outcome outcome[RANKS_STEPS]; /* of rank 0; checked to be every rank's */
     float *begin;                            /* weights before the first step */
     float *grad;                             /* gradients of the first step */
