@@ -17,6 +17,7 @@
 #include "weft/model.h"
 #include "weft/options.h"
 #include "weft/probe.h"
+#include "weft/simulate.h"
 #include "weft/status.h"
 #include "weft/train.h"
 

@@ -11,6 +11,7 @@
 #include "weft/generate.h"
 #include "weft/inspect.h"
 #include "weft/probe.h"
+#include "weft/simulate.h"
 #include "weft/train.h"
 
 #ifdef __cplusplus
@@ -27,6 +28,7 @@ typedef enum weft_command {
     WEFT_COMMAND_DIFF,
     WEFT_COMMAND_TOKENIZE,
     WEFT_COMMAND_CHECKPOINT,
+    WEFT_COMMAND_SIMULATE,
     WEFT_COMMAND_COUNT
 } weft_command;
 

@@ -22,6 +22,7 @@ static command_fn *const commands[WEFT_COMMAND_COUNT] = {
     [WEFT_COMMAND_DIFF] = weft_i_cli_diff,
     [WEFT_COMMAND_TOKENIZE] = weft_i_cli_tokenize,
     [WEFT_COMMAND_CHECKPOINT] = weft_i_cli_checkpoint,
+    [WEFT_COMMAND_SIMULATE] = weft_i_cli_simulate,
 };
 
 static void show_commands(FILE *to)

@@ -84,6 +84,7 @@ extern const weft_option_spec weft_i_option_spec_info;
 extern const weft_option_spec weft_i_option_spec_diff;
 extern const weft_option_spec weft_i_option_spec_tokenize;
 extern const weft_option_spec weft_i_option_spec_checkpoint;
+extern const weft_option_spec weft_i_option_spec_simulate;
 
 /** NULL for COUNT. */
 const weft_option_spec *weft_i_option_spec(weft_command command);
