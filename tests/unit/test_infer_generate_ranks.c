@@ -156,6 +156,10 @@ static void check_layouts(void **state, const char *config, const char *dtype, s
             }
         }
     }
+    o.layout.zero_stage = 0;
+    o.layout.strategy = "data-parallel"; /* nothing of it acts here */
+    expect_ok(run(&many, &o, true));
+    expect_same(&many, &one, "DataParallel");
 }
 
 static const char *with_bytes(const char *config)

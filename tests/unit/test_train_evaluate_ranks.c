@@ -41,7 +41,7 @@ static void make(setup *u, void **state, size_t n_bytes, int64_t seq_length)
     u->options.seq_length = seq_length;
 }
 
-/* dp 1, 2, 3, 8 x batches 1, 2, 4 and the default x stages 0 to 3 in turn. */
+/* dp 1, 2, 3, 8 x batches 1, 2, 4 and the default x DDP, ZeRO 1 to 3, DataParallel. */
 static void check_layouts(setup *u, double bound, const char *what)
 {
     static const int64_t sizes[] = {1, 2, 3, 8};
@@ -51,10 +51,11 @@ static void check_layouts(setup *u, double bound, const char *what)
 
     o.layout.micro_batch_size = 1;
     expect_ok(weft_eval_run(&one, &o, NULL, NULL));
-    for (int i = 0; i < 4 * 4 * 4; i++) {
+    for (int i = 0; i < 4 * 4 * 5; i++) {
         o.layout.dp = sizes[i % 4];
         o.layout.micro_batch_size = i / 4 % 4 == 3 ? 4 : i / 4 % 4;
-        o.layout.zero_stage = i / 16;
+        o.layout.zero_stage = i / 16 % 4;
+        o.layout.strategy = i / 16 == 4 ? "data-parallel" : "";
         expect_ok(weft_eval_run(&r, &o, NULL, NULL));
         assert_int_equal(r.n_targets, one.n_targets);
         assert_int_equal(r.n_tokens, one.n_tokens);

@@ -22,6 +22,22 @@ static const char odd_gpt2[] =
 
 static const char *const MODES[] = {"none", "selective", "full"};
 
+/* DDP and ZeRO 1 to 3; the last of the methods is DataParallel. */
+#define N_METHODS 5
+
+static void choose_method(weft_layout_options *o, int64_t method)
+{
+    o->zero_stage = method < 4 ? method : 0;
+    o->strategy = method < 4 ? "" : "data-parallel";
+}
+
+/* Sanitizers make ranks that are many slow. */
+#ifdef WEFT_SANITIZED
+#define N_SIZES 2
+#else
+#define N_SIZES 4
+#endif
+
 typedef struct setup {
     scratch *s;
     char folder[512];
@@ -89,7 +105,7 @@ static void compare(const char *what, const weft_st *have, const weft_st *want, 
 
 /* ---- every method ---- */
 
-/* dp 2, 3, 4, 8 x stages 0 to 3; recompute modes and micro-batches take turns. 7 sequences divide by nothing. */
+/* dp 2, 3, 4, 8 x all methods; recompute modes and micro-batches take turns. 7 sequences divide by nothing. */
 static void
 check_methods(void **state, const char *config, int64_t vocab, const char *dtype, double bound)
 {
@@ -105,17 +121,17 @@ check_methods(void **state, const char *config, int64_t vocab, const char *dtype
         o.dtype = dtype;
         o.micro_batch_size = micro;
         weft_st *one = probe(&u, &o, "one", &one_r);
-        for (size_t i = 0; i < 4; i++) {
-            for (int64_t stage = 0; stage <= 3; stage++, turn++) {
+        for (size_t i = 0; i < N_SIZES; i++) {
+            for (int64_t method = 0; method < N_METHODS; method++, turn++) {
                 char what[96];
                 o.dp = sizes[i];
-                o.zero_stage = stage;
+                choose_method(&o, method);
                 o.recompute = MODES[turn % 3];
                 o.zero_prefetch = turn % 2 == 0;
                 o.overlap_grad_reduce = turn % 4 < 2;
-                o.bucket_size_mb = turn % 5 == 0 ? 25 : 0.02;
-                (void)snprintf(what, sizeof(what), "dp %d stage %d micro-batch %d %s", (int)o.dp,
-                               (int)stage, (int)micro, o.recompute);
+                o.bucket_size_mb = turn % 7 == 0 ? 25 : 0.02;
+                (void)snprintf(what, sizeof(what), "dp %d method %d micro-batch %d %s", (int)o.dp,
+                               (int)method, (int)micro, o.recompute);
                 weft_st *many = probe(&u, &o, "many", &r);
                 assert_true(r.loss == one_r.loss && r.n_targets == one_r.n_targets);
                 compare(what, many, one, bound);
@@ -167,14 +183,14 @@ static void test_train_probe_ranks__reproducible_has_the_bits_of_one_rank(void *
         o.micro_batch_size = micro;
         o.reproducible = true;
         weft_st *one = probe(&u, &o, "one", &r);
-        for (int64_t dp = 2; dp <= 4; dp++) {
-            for (int64_t stage = 0; stage <= 3; stage++, turn++) {
+        for (int64_t dp = 2; dp <= N_SIZES; dp++) {
+            for (int64_t method = 0; method < N_METHODS; method++, turn++) {
                 char what[96];
                 o.dp = dp;
-                o.zero_stage = stage;
+                choose_method(&o, method);
                 o.recompute = MODES[turn % 3];
-                (void)snprintf(what, sizeof(what), "dp %d stage %d micro-batch %d", (int)dp,
-                               (int)stage, (int)micro);
+                (void)snprintf(what, sizeof(what), "dp %d method %d micro-batch %d", (int)dp,
+                               (int)method, (int)micro);
                 weft_st *many = probe(&u, &o, "many", &r);
                 compare(what, many, one, -1.0);
                 weft_i_st_close(many);
@@ -193,7 +209,7 @@ static void test_train_probe_ranks__any_number_of_sequences(void **state)
         setup u;
         weft_probe_result r;
         make(&u, state, tiny_llama, 53, n_seqs);
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < 2 * N_METHODS; i++) {
             weft_layout_options o = golden_layout("reference", "");
             char what[96];
             o.threads_per_rank = 1;
@@ -202,8 +218,8 @@ static void test_train_probe_ranks__any_number_of_sequences(void **state)
             weft_st *one = probe(&u, &o, "one", &r);
             o.micro_batch_size = 0;
             o.dp = 4;
-            o.zero_stage = i / 2;
-            (void)snprintf(what, sizeof(what), "%d sequences, stage %d", (int)n_seqs, i / 2);
+            choose_method(&o, i / 2);
+            (void)snprintf(what, sizeof(what), "%d sequences, method %d", (int)n_seqs, i / 2);
             weft_st *many = probe(&u, &o, "many", &r);
             assert_int_equal(r.n_sequences, n_seqs);
             compare(what, many, one, 3e-5);
@@ -251,9 +267,9 @@ static void test_train_probe_ranks__fresh_weights_are_the_same(void **state)
     o.micro_batch_size = 1;
     o.seed = 7;
     weft_st *one = probe(&u, &o, "one", &r);
-    for (int64_t stage = 0; stage <= 3; stage++) {
+    for (int64_t method = 0; method < N_METHODS; method++) {
         o.dp = 3;
-        o.zero_stage = stage;
+        choose_method(&o, method);
         weft_st *many = probe(&u, &o, "many", &r);
         compare("fresh", many, one, 3e-5);
         weft_i_st_close(many);
