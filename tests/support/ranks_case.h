@@ -96,36 +96,4 @@ void ranks_result_fini(ranks_result *r);
 /* The closed forms' view of the case. */
 zero_case ranks_case_formula(const ranks_case *c, const odd_model *m);
 
-/* ---- comparing; what differs is written to `why` [256] and false returned ---- */
-
-/* Losses, norms, weights and optimizer state, bit for bit. */
-bool ranks_same_bits(const ranks_result *a, const ranks_result *b, char why[256]);
-
-/* Gradients within bound x each tensor's largest in a. */
-bool ranks_near_gradients(const ranks_result *a,
-                          const ranks_result *b,
-                          double bound,
-                          char why[256]);
-
-/* All weights within `bound`. */
-bool ranks_near_weights(const ranks_result *a, const ranks_result *b, double bound, char why[256]);
-
-/*
- * Weights after AdamW: 99.9 % within 1e-4, all within 5e-3; GPT-2's key biases, whose gradient is zero in exact
- * arithmetic, left out.
- */
-bool ranks_near_adamw(const ranks_result *a, const ranks_result *b, char why[256]);
-
-/*
- * The same for masters of bf16 models, at the bound derived in the comment of test_parallel_parity.c: 99 % within 1e-4, all
- * within 2 x lr x steps.
- */
-bool ranks_near_adamw_bf16(const ranks_result *a, const ranks_result *b, double lr, char why[256]);
-
-/* After the first step on: every trained tensor has moved, no frozen one has. */
-bool ranks_all_moved(const ranks_result *r, char why[256]);
-
-/* Whether element i of the parameter is one of GPT-2's key biases. */
-bool ranks_is_null(const ranks_param *p, int64_t i);
-
 #endif

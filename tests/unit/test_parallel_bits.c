@@ -2,7 +2,7 @@
  * Layouts that must agree bit for bit after ten clipped steps: losses, norms, weights, master weights, moments. The whole
  * product of them is tests/matrix; here is a choice in which every pair of settings that could meet does so once.
  */
-#include "ranks_case.h"
+#include "ranks_compare.h"
 
 #define STEPS 10
 #define CLIP 0.1 /* acts in every one of these models */

@@ -3,7 +3,7 @@
  * batch is split, ranks without a target, norms that depend on the stage, weights that depend on the layout, decay where it
  * does not belong, schedules that run once a rank, tensors that nobody updates, batches that do not divide.
  */
-#include "ranks_case.h"
+#include "ranks_compare.h"
 #include "tiny.h"
 #include "train_case.h"
 

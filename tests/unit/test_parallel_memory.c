@@ -2,10 +2,8 @@
  * What every rank holds, kind by kind: the closed forms of zero_formulas.c, to the byte, in the dry run and in the run; and
  * that steps take nothing more.
  */
-#include "ranks_case.h"
+#include "ranks_compare.h"
 #include "train_case.h"
-
-#include "base/str.h"
 
 typedef struct variant {
     const odd_model *model;
@@ -16,14 +14,6 @@ typedef struct variant {
     const char *optimizer;
     const char *recompute;
 } variant;
-
-static void fail_at(const variant *v, int rank, const char *what, size_t got, size_t want)
-{
-    fail_msg("%s, dp %d, stage %d%s%s, %s, rank %d: %s %zu bytes, should be %zu", v->model->name,
-             v->dp, v->stage, v->is_reproducible ? ", reproducible" : "",
-             v->is_bf16 ? ", bf16" : "", v->optimizer != NULL ? v->optimizer : "adamw", rank, what,
-             got, want);
-}
 
 static void setup(ranks_case *c, scratch *s, const variant *v)
 {
@@ -46,32 +36,15 @@ static void check_variant(scratch *s, const variant *v)
 {
     ranks_case c;
     ranks_result r;
-    char what[64];
+    char why[256];
     setup(&c, s, v);
     ranks_case_batches(&c, v->model->vocab, v->n_seqs, 3, 3);
     ranks_case_run(&r, &c);
     const zero_case z = ranks_case_formula(&c, v->model);
-    for (int rank = 0; rank < v->dp; rank++) {
-        size_t want[WEFT_MEM_COUNT], total = 0;
-        zero_memory(want, &z, rank);
-        for (int kind = 0; kind < (int)WEFT_MEM_CONTROL; kind++) {
-            const bool is_formula =
-                kind == (int)WEFT_MEM_PARAMETERS || kind == (int)WEFT_MEM_GRADIENTS ||
-                kind == (int)WEFT_MEM_OPTIMIZER || kind == (int)WEFT_MEM_COMMUNICATION;
-            const size_t wanted = is_formula ? want[kind] : r.planned[rank][kind];
-            total += r.taken[rank][kind];
-            (void)snprintf(what, sizeof(what), "planned %s", weft_i_mem_name((weft_mem)kind));
-            if (r.planned[rank][kind] != wanted)
-                fail_at(v, rank, what, r.planned[rank][kind], wanted);
-            (void)snprintf(what, sizeof(what), "taken %s", weft_i_mem_name((weft_mem)kind));
-            if (r.taken[rank][kind] != wanted)
-                fail_at(v, rank, what, r.taken[rank][kind], wanted);
-        }
-        if (r.first_peak[rank] != total) /* peaks of the kinds stand at once, after one step */
-            fail_at(v, rank, "peak of the first step", r.first_peak[rank], total);
-        if (r.n_allocs_late[rank] != 0)
-            fail_at(v, rank, "blocks after the first step: not", (size_t)r.n_allocs_late[rank], 0);
-    }
+    if (!ranks_as_formulas(&r, &z, why))
+        fail_msg("%s, dp %d, stage %d%s%s, %s: %s", v->model->name, v->dp, v->stage,
+                 v->is_reproducible ? ", reproducible" : "", v->is_bf16 ? ", bf16" : "",
+                 v->optimizer != NULL ? v->optimizer : "adamw", why);
     ranks_result_fini(&r);
     ranks_case_fini(&c);
 }

@@ -1,7 +1,5 @@
 /* What a step sends over the data axis, by kind of call and rank: the closed forms of zero_formulas.c, to the byte. */
-#include "ranks_case.h"
-
-#include "comm/message.h"
+#include "ranks_compare.h"
 
 typedef struct variant {
     const odd_model *model;
@@ -12,27 +10,12 @@ typedef struct variant {
     const char *recompute;
 } variant;
 
-static void check_axis(
-    const variant *v, int rank, const char *what, const weft_traffic *got, const weft_traffic *want)
-{
-    for (int op = 0; op < (int)WEFT_COMM_OP_COUNT; op++) {
-        if (got->n_calls[op] == want->n_calls[op] && got->sent_bytes[op] == want->sent_bytes[op])
-            continue;
-        fail_msg("%s, dp %d, stage %d%s%s, %d micro-batches, rank %d, %s: %llu %s of %llu bytes in "
-                 "all, should be %llu of %llu",
-                 v->model->name, v->dp, v->stage, v->is_reproducible ? ", reproducible" : "",
-                 v->is_bf16 ? ", bf16" : "", (int)v->n_seqs, rank, what,
-                 (unsigned long long)got->n_calls[op], weft_i_comm_op_name((weft_comm_op)op),
-                 (unsigned long long)got->sent_bytes[op], (unsigned long long)want->n_calls[op],
-                 (unsigned long long)want->sent_bytes[op]);
-    }
-}
-
 /* Two steps (they send the same) and the plan of one. */
 static void check_variant(scratch *s, const variant *v)
 {
     ranks_case c;
     ranks_result r;
+    char why[256];
     ranks_case_init(&c, s, v->model);
     ranks_case_layout(&c, v->dp, v->stage, v->is_reproducible);
     c.options.layout.dtype = v->is_bf16 ? "bf16" : "fp32";
@@ -43,17 +26,17 @@ static void check_variant(scratch *s, const variant *v)
     ranks_case_batches(&c, v->model->vocab, v->n_seqs, 2, 3);
     ranks_case_run(&r, &c);
     const zero_case z = ranks_case_formula(&c, v->model);
-    for (int rank = 0; rank < v->dp; rank++) {
-        const weft_traffic none = {{0}, {0}};
-        weft_traffic want;
-        zero_traffic(&want, &z, rank);
-        check_axis(v, rank, "run over dp", &r.traffic[rank][WEFT_AXIS_DP], &want);
-        check_axis(v, rank, "plan over dp", &r.planned_traffic[rank][WEFT_AXIS_DP], &want);
-        check_axis(v, rank, "plan over world", &r.planned_traffic[rank][WEFT_AXIS_WORLD], &none);
-        weft_traffic word = none;
-        word.n_calls[WEFT_COMM_BROADCAST] = 1;
-        word.sent_bytes[WEFT_COMM_BROADCAST] = rank == 0 ? (uint64_t)(v->dp - 1) * 8 : 0;
-        check_axis(v, rank, "run over world", &r.traffic[rank][WEFT_AXIS_WORLD], &word);
+    if (!ranks_as_formulas(&r, &z, why))
+        fail_msg("%s, dp %d, stage %d%s%s, %d micro-batches: %s", v->model->name, v->dp, v->stage,
+                 v->is_reproducible ? ", reproducible" : "", v->is_bf16 ? ", bf16" : "",
+                 (int)v->n_seqs, why);
+    for (int rank = 0; rank < v->dp; rank++) { /* rank 0's word whether to go on */
+        const weft_traffic *word = &r.traffic[rank][WEFT_AXIS_WORLD];
+        for (int op = 0; op < (int)WEFT_COMM_OP_COUNT; op++) {
+            const bool is_word = op == (int)WEFT_COMM_BROADCAST;
+            assert_int_equal(word->n_calls[op], is_word);
+            assert_int_equal(word->sent_bytes[op], is_word && rank == 0 ? (v->dp - 1) * 8 : 0);
+        }
     }
     ranks_result_fini(&r);
     ranks_case_fini(&c);
