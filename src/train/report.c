@@ -188,13 +188,17 @@ static int64_t sent_of(const weft_rank_report *r)
 static void print_extra(const printer *p)
 {
     char text[LINE_BYTES], number[32], plain[32];
-    const weft_rank_report *r = &p->ranks[0];
-    if (r->plain_sent < 0)
+    int64_t sent = 0, without = 0;
+    if (p->ranks[0].plain_sent < 0)
         return;
+    for (int i = 0; i < p->n; i++) {
+        sent += sent_of(&p->ranks[i]);
+        without += p->ranks[i].plain_sent;
+    }
     (void)snprintf(text, sizeof(text),
-                   "reproducible: rank 0 sends %s bytes a step more than the %s it would without",
-                   weft_i_str_thousands(sent_of(r) - r->plain_sent, number, sizeof(number)),
-                   weft_i_str_thousands(r->plain_sent, plain, sizeof(plain)));
+                   "reproducible: all ranks send %s bytes a step more than the %s without it",
+                   weft_i_str_thousands(sent - without, number, sizeof(number)),
+                   weft_i_str_thousands(without, plain, sizeof(plain)));
     p->line(p->user, text);
 }
 

@@ -259,7 +259,8 @@ weft_status weft_i_train_session_take(weft_train_session *s)
     WEFT_TRY(weft_i_mesh_agree(s->mesh,
                                weft_i_train_plan_check(&s->plan, limit, (uint64_t)s->all_bytes)));
     const weft_ctx_options like = {.n_threads = weft_i_pool_threads(s->ctx->pool)};
-    WEFT_TRY(weft_i_backend_warm(&like));
+    if (strcmp(s->ctx->backend->ops->name, "cpu") == 0)
+        WEFT_TRY(weft_i_backend_warm(&like));
     s->base_bytes = weft_i_env_resident_bytes();
     WEFT_TRY(weft_i_mesh_agree(s->mesh, WEFT_OK)); /* nobody takes before everybody has looked */
     WEFT_TRY(take_trainer(s));
