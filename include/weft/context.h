@@ -32,12 +32,13 @@ typedef void weft_log_fn(void *user, weft_log_level level, const char *line);
 typedef enum weft_backend_kind {
     WEFT_BACKEND_CPU,       /* oneDNN and weft's own kernels */
     WEFT_BACKEND_REFERENCE, /* plain loops, the oracle of every fast kernel */
-    WEFT_BACKEND_DRY /* computes nothing: counts bytes and FLOPs as the cpu backend would need them */
+    WEFT_BACKEND_DRY        /* computes nothing: counts bytes and FLOPs as another would need them */
 } weft_backend_kind;
 
 /** Zero-initialise, then set what differs from the defaults in brackets. */
 typedef struct weft_ctx_options {
     weft_backend_kind backend; /* [cpu] */
+    weft_backend_kind dry_of;  /* the one that the dry backend stands for: [cpu] or reference */
     int n_threads;             /* threads of this rank; [0: all processors this process may use] */
     size_t memory_limit_bytes; /* refuse to take more than this for tensors; [0: no limit] */
     weft_log_fn *log;          /* [NULL: nothing is logged] */

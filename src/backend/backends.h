@@ -8,7 +8,10 @@
 weft_status weft_i_backend_cpu_create(weft_backend **out, weft_ctx *ctx);
 weft_status weft_i_backend_reference_create(weft_backend **out, weft_ctx *ctx);
 
-/** Counts; its workspace sizes are the cpu backend's own answers for ctx->pool's number of threads. */
-weft_status weft_i_backend_dry_create(weft_backend **out, weft_ctx *ctx);
+/** Counts; its workspace sizes are the answers of backend `of` (cpu or reference) for ctx->pool's number of threads. */
+weft_status weft_i_backend_dry_create(weft_backend **out, weft_ctx *ctx, weft_backend_kind of);
+
+/** What a dry run of this backend stands for. */
+weft_backend_kind weft_i_backend_kind(const weft_backend *b);
 
 #endif

@@ -9,17 +9,17 @@
 #include "backend/cpu/threads.h"
 #include "base/env.h"
 
-static weft_status create_backend(weft_ctx *ctx, weft_backend_kind kind)
+static weft_status create_backend(weft_ctx *ctx, const weft_ctx_options *o)
 {
-    switch (kind) {
+    switch (o->backend) {
     case WEFT_BACKEND_CPU:
         return weft_i_backend_cpu_create(&ctx->backend, ctx);
     case WEFT_BACKEND_REFERENCE:
         return weft_i_backend_reference_create(&ctx->backend, ctx);
     case WEFT_BACKEND_DRY:
-        return weft_i_backend_dry_create(&ctx->backend, ctx);
+        return weft_i_backend_dry_create(&ctx->backend, ctx, o->dry_of);
     }
-    WEFT_FAIL(WEFT_STATUS_ARG, "backend %d is none of weft_backend_kind", (int)kind);
+    WEFT_FAIL(WEFT_STATUS_ARG, "backend %d is none of weft_backend_kind", (int)o->backend);
 }
 
 weft_status weft_ctx_create(weft_ctx **out, const weft_ctx_options *options)
@@ -42,7 +42,7 @@ weft_status weft_ctx_create(weft_ctx **out, const weft_ctx_options *options)
     ctx->log_level = o->log != NULL ? o->log_level : WEFT_LOG_SILENT;
     WEFT_TRY_GOTO(st, weft_i_pool_create(&ctx->pool, alloc, n_threads, weft_i_cpu_thread_start),
                   out);
-    WEFT_TRY_GOTO(st, create_backend(ctx, o->backend), out);
+    WEFT_TRY_GOTO(st, create_backend(ctx, o), out);
 out:
     if (st == WEFT_OK)
         *out = ctx;

@@ -8,6 +8,7 @@
  */
 #include "parallel/plan_forward.h"
 
+#include "backend/backends.h"
 #include "base/ctx.h"
 #include "base/env.h"
 #include "weft/ext/backend.h"
@@ -262,6 +263,7 @@ weft_status weft_i_plan_passes(weft_pass_memory *out,
                                const weft_pass_plan *plan)
 {
     const weft_ctx_options options = {.backend = WEFT_BACKEND_DRY,
+                                      .dry_of = weft_i_backend_kind(mesh->ctx->backend),
                                       .n_threads = weft_i_pool_threads(mesh->ctx->pool)};
     dry_session s = {.ctx = NULL};
     weft_pass_memory memory = {.workspace_bytes = 0};

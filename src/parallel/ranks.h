@@ -19,8 +19,8 @@ typedef weft_status weft_rank_fn(void *user, weft_mesh *mesh);
  * @param[in] layout   resolved
  * @param[in] options  the same that the command was given (backend, threads)
  * @param[in] like     log sink; only rank 0 of the world logs below ERROR; NULL: none
- * @return      WEFT_OK | the first failing rank's status; the message names the rank unless all failed alike. Once a rank had called
- *              weft_i_mesh_begin the failure is the run's (weft_last_error_is_of_run)
+ * @return      WEFT_OK | the first failing rank's status; the message names the rank unless all failed alike. Once a rank
+ *              had called weft_i_mesh_begin the failure is the run's (weft_last_error_is_of_run)
  */
 weft_status weft_i_ranks_run(const weft_layout *layout,
                              const weft_layout_options *options,

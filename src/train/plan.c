@@ -7,6 +7,7 @@
  */
 #include "train/plan.h"
 
+#include "backend/backends.h"
 #include "base/ctx.h"
 #include "base/env.h"
 #include "base/str.h"
@@ -84,6 +85,7 @@ static weft_status make(weft_train_plan *out,
     weft_train_plan plan = {.plain_sent_bytes = -1};
     const weft_ctx_options options = {
         .backend = WEFT_BACKEND_DRY,
+        .dry_of = weft_i_backend_kind(mesh->ctx->backend),
         .n_threads = weft_i_pool_threads(mesh->ctx->pool),
         .log_level = WEFT_LOG_SILENT,
     };

@@ -1,6 +1,7 @@
 /* The dry backend takes and counts what the cpu backend takes and counts, and touches nothing. */
 #include "op_case.h"
 
+#include "backend/backends.h"
 #include "backend/run_op.h"
 
 #include <math.h>
@@ -146,6 +147,33 @@ static void test_backend_dry__refuses_what_the_cpu_backend_refuses(void **state)
     }
 }
 
+static void test_backend_dry__stands_for_the_reference_when_asked(void **state)
+{
+    const weft_ctx_options o = {
+        .backend = WEFT_BACKEND_DRY, .dry_of = WEFT_BACKEND_REFERENCE, .n_threads = 1};
+    op_bag bag = {0};
+    op_rig reference;
+    weft_ctx *ctx = NULL;
+    (void)state;
+    CHECK_OK(weft_ctx_create(&ctx, &o));
+    op_rig_open(&reference, WEFT_BACKEND_REFERENCE, 1);
+    assert_int_equal(weft_i_backend_kind(ctx->backend), WEFT_BACKEND_REFERENCE);
+    assert_int_equal(weft_i_backend_kind(reference.b), WEFT_BACKEND_REFERENCE);
+    for (int op = 0; op < WEFT_OP_COUNT; op++) {
+        for (int i = 0; i < op_case_count((weft_op)op); i++) {
+            op_case c;
+            size_t a = 1, b = 2;
+            op_case_make((weft_op)op, i, &bag, &c);
+            CHECK_OK(ctx->backend->ops->workspace_bytes(ctx->backend, c.op, &c.args, &a));
+            CHECK_OK(reference.b->ops->workspace_bytes(reference.b, c.op, &c.args, &b));
+            assert_int_equal(a, b);
+            op_bag_empty(&bag);
+        }
+    }
+    op_rig_close(&reference);
+    weft_ctx_destroy(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +181,7 @@ int main(void)
         cmocka_unit_test(test_backend_dry__counts_what_the_cpu_backend_takes),
         cmocka_unit_test(test_backend_dry__workspace_depends_on_shapes_alone),
         cmocka_unit_test(test_backend_dry__gives_harmless_values_to_the_host),
+        cmocka_unit_test(test_backend_dry__stands_for_the_reference_when_asked),
         cmocka_unit_test(test_backend_dry__refuses_what_the_cpu_backend_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,8 +3,8 @@
  * and what it would take is counted: memory by the dry allocator of the context, operations and FLOPs by
  * weft_i_op_run, which checks arguments for all backends alike.
  *
- * Workspace is what the cpu backend answers for the same arguments: the dry backend holds one, on the same context (so
- * for the same number of threads), and asks it. That one never runs an operation and takes no tensor memory.
+ * Workspace is what the backend it stands for answers for the same arguments: the dry backend holds one, on the same context
+ * (so for the same number of threads), and asks it. That one never runs an operation and takes no tensor memory.
  *
  * What an operation returns to the host is a harmless value: sums grow by nothing, nothing is found not to be finite,
  * and what is copied to the host is zeros.
@@ -125,7 +125,7 @@ static const weft_backend_ops ops_dry = {
     .destroy = destroy_dry,
 };
 
-weft_status weft_i_backend_dry_create(weft_backend **out, weft_ctx *ctx)
+weft_status weft_i_backend_dry_create(weft_backend **out, weft_ctx *ctx, weft_backend_kind of)
 {
     void *block = NULL;
     *out = NULL;
@@ -133,11 +133,20 @@ weft_status weft_i_backend_dry_create(weft_backend **out, weft_ctx *ctx)
     dry_backend *d = block;
     d->base.ops = &ops_dry;
     d->base.ctx = ctx;
-    const weft_status st = weft_i_backend_cpu_create(&d->inner, ctx);
+    const weft_status st = of == WEFT_BACKEND_REFERENCE
+                               ? weft_i_backend_reference_create(&d->inner, ctx)
+                               : weft_i_backend_cpu_create(&d->inner, ctx);
     if (st != WEFT_OK) {
         destroy_dry(&d->base);
         return st;
     }
     *out = &d->base;
     return WEFT_OK;
+}
+
+weft_backend_kind weft_i_backend_kind(const weft_backend *b)
+{
+    if (b->ops == &ops_dry)
+        return weft_i_backend_kind(((const dry_backend *)(const void *)b)->inner);
+    return strcmp(b->ops->name, "reference") == 0 ? WEFT_BACKEND_REFERENCE : WEFT_BACKEND_CPU;
 }
