@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/ctx.h"
+#include "base/env.h"
 #include "base/log.h"
-#include "base/rng.h"
 #include "parallel/ranks.h"
 
 static weft_layout_options usual(int dp)
@@ -459,6 +459,23 @@ static void test_parallel_ranks__asking_for_too_many_threads_warns_once(void **s
     assert_int_equal(s.n_threads[1], 300);
 }
 
+static void test_parallel_ranks__ranks_share_the_processors(void **state)
+{
+    (void)state;
+    const int n_processors = weft_i_env_processors();
+    lines l = {0};
+    const weft_ctx_options like = {.log = keep_line, .log_user = &l, .log_level = WEFT_LOG_WARN};
+    for (int n = 1; n <= 4; n++) {
+        seen s = {.main_thread = pthread_self()};
+        weft_layout_options o = usual(n);
+        o.threads_per_rank = 0;
+        CHECK_OK(run_with(&o, &like, add_up, &s));
+        for (int r = 0; r < n; r++)
+            assert_int_equal(s.n_threads[r], n_processors < n ? 1 : n_processors / n);
+    }
+    assert_int_equal(l.n, 0); /* nobody asked for more than there are */
+}
+
 /* ---- what tests let go wrong ---- */
 
 static void test_parallel_ranks__faults_count_over_all_communicators(void **state)
@@ -517,6 +534,7 @@ int main(void)
         cmocka_unit_test(test_parallel_ranks__compare_names_the_odd_rank_and_both_values),
         cmocka_unit_test(test_parallel_ranks__rank_0_speaks_the_others_only_of_errors),
         cmocka_unit_test(test_parallel_ranks__asking_for_too_many_threads_warns_once),
+        cmocka_unit_test(test_parallel_ranks__ranks_share_the_processors),
         cmocka_unit_test(test_parallel_ranks__faults_count_over_all_communicators),
         cmocka_unit_test(test_parallel_ranks__calls_are_compared_when_asked_for),
         cmocka_unit_test(test_parallel_ranks__a_stuck_rank_is_named_and_left_behind),
