@@ -159,6 +159,8 @@ typedef struct weft_run_options {
     weft_hooks **hooks;
     int n_hooks;
     size_t workspace_bytes; /* what a dry run found; a dry context ignores it */
+    weft_run *
+        workspace_of; /* another run, outliving this one, whose workspace is used: they never work at once; NULL */
 } weft_run_options;
 
 /**
@@ -223,7 +225,8 @@ WEFT_API weft_status weft_run_forward(weft_run *r, int slot);
 WEFT_API weft_status weft_run_backward(weft_run *r, int slot, unsigned parts);
 
 /**
- * Forward of slot 0 keeping nothing: evaluation, probing, generation. Token losses if exec->is_loss_wanted.
+ * Forward of slot 0 keeping nothing: evaluation, probing, generation. Token losses if exec->is_loss_wanted. A list that is a
+ * part of a model reads weft_run_input(run, 0) and leaves weft_run_output(run, 0).
  *
  * @collective  none of its own; whatever the run's hooks do
  * @param[in,out] kv  [layers] cache that keys and values are appended to (a layer without one: k not given); NULL: none
@@ -241,6 +244,9 @@ WEFT_API weft_status weft_run_forward_only(weft_run *r, weft_kv *kv);
  */
 WEFT_API weft_status weft_run_idle(weft_run *r, weft_pass pass);
 
+/** The backward half of weft_run_idle for one part of a backward that is split. @collective as weft_run_idle */
+WEFT_API weft_status weft_run_idle_backward(weft_run *r, unsigned parts);
+
 /** f32 [rows, 1]: token losses of the slot's micro-batch after backward (or forward_only with losses). @collective none */
 WEFT_API weft_view weft_run_losses(const weft_run *r, int slot);
 
@@ -255,6 +261,14 @@ WEFT_API weft_view weft_run_input(const weft_run *r, int slot);
 WEFT_API weft_view weft_run_output(const weft_run *r, int slot);
 WEFT_API weft_view weft_run_grad_input(const weft_run *r);
 WEFT_API weft_view weft_run_grad_output(const weft_run *r);
+
+/**
+ * Other places for the boundary's gradients from the next backward on (a pipeline sends one while the next is made): at
+ * least as large as the run's own; a view that is not given leaves the run's own.
+ *
+ * @collective  none
+ */
+WEFT_API void weft_run_bind_gradients(weft_run *r, weft_view grad_output, weft_view grad_input);
 
 /** Highest workspace used so far, in bytes: what workspace_bytes must be. @collective none */
 WEFT_API size_t weft_run_workspace_peak(const weft_run *r);

@@ -330,11 +330,19 @@ static void block_destroy(weft_layer *l)
     weft_i_alloc_put(l->ctx->alloc, b);
 }
 
+/* Weight gradients alone need no weights, unless what they read is computed again. */
+static bool block_is_reading(const weft_layer *l, const weft_exec *e)
+{
+    (void)l;
+    return e->pass == WEFT_PASS_FORWARD || e->parts != WEFT_BACKWARD_WEIGHT || e->is_recomputing;
+}
+
 static const weft_layer_ops block_ops = {.kind = "block",
                                          .items = block_items,
                                          .forward = block_forward,
                                          .recompute = block_recompute,
                                          .backward = block_backward,
+                                         .is_reading = block_is_reading,
                                          .destroy = block_destroy};
 
 static int list_linear(const weft_linear *l, weft_param **list, int n)

@@ -115,6 +115,7 @@ static const weft_layer_ops embedding_ops = {.kind = "embedding",
                                              .forward = embedding_forward,
                                              .backward = embedding_backward,
                                              .is_reading = embedding_is_reading,
+                                             .has_weights_with_input = true,
                                              .destroy = embedding_destroy};
 
 weft_status weft_i_embedding_add(weft_model *m, const weft_embedding *embedding)

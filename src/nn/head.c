@@ -259,6 +259,7 @@ static const weft_layer_ops head_ops = {.kind = "head",
                                         .forward = head_forward,
                                         .backward = head_backward,
                                         .is_reading = head_is_reading,
+                                        .has_weights_with_input = true,
                                         .destroy = head_destroy};
 
 weft_status weft_i_head_add(weft_model *m, const weft_head *head)

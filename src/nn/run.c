@@ -45,14 +45,16 @@ struct weft_run {
     weft_ctx *ctx;
     weft_run_options options;
     weft_exec exec;
-    weft_arena arena;
+    weft_arena own_arena;
+    weft_arena *arena; /* own_arena, or that of another run */
     void *arena_memory;
     layer_place *place; /* [n_layers] */
     int64_t output;     /* offset of the last layer's y in the second part; -1 */
     size_t input_part_bytes, weight_part_bytes;
     slot *slots;
-    int n_slots; /* at least 1 */
-    void *grad_input, *grad_output;
+    int n_slots;                      /* at least 1 */
+    void *grad_input, *grad_output;   /* the run's own */
+    void *bound_input, *bound_output; /* given by the caller; NULL: its own */
     void *rope_cos, *rope_sin;
     int64_t n_positions;
     int64_t rope_length; /* what the tables were filled for */
@@ -114,7 +116,7 @@ static weft_status place_items(weft_run *r)
         int n_items = 0;
         WEFT_TRY(l->ops->items(l, &shape, item, &n_items));
         at->stream = -1;
-        if (r->options.n_slots > 0 && cols_in(r, i) > 0)
+        if ((r->options.n_slots > 0 || i == 0) && cols_in(r, i) > 0)
             at->stream =
                 take(&r->weight_part_bytes, (size_t)(shape.rows_stream * cols_in(r, i)) * size);
         for (int k = 0; k < WEFT_LAYER_ITEMS; k++) {
@@ -130,7 +132,7 @@ static weft_status place_items(weft_run *r)
         }
     }
     r->output = -1;
-    if (r->options.n_slots > 0 && cols_out(r) > 0)
+    if (cols_out(r) > 0)
         r->output = take(&r->weight_part_bytes, (size_t)(shape.rows_stream * cols_out(r)) * size);
     return WEFT_OK;
 }
@@ -183,12 +185,14 @@ static weft_status create_memory(weft_run *r)
     r->host_ids = p;
     WEFT_TRY(weft_i_alloc_new(r->ctx->alloc, rows, sizeof(*r->host_samples), &p));
     r->host_samples = p;
+    if (o->workspace_of != NULL)
+        return WEFT_OK;
     if (is_dry) {
         /* An address that is not NULL and never read. */
-        weft_i_arena_init(&r->arena, (void *)(uintptr_t)WEFT_ALIGN_BYTES, SIZE_MAX);
+        weft_i_arena_init(&r->own_arena, (void *)(uintptr_t)WEFT_ALIGN_BYTES, SIZE_MAX);
     } else {
         WEFT_TRY(get(r, WEFT_MEM_WORKSPACE, o->workspace_bytes, "workspace", &r->arena_memory));
-        weft_i_arena_init(&r->arena, r->arena_memory, o->workspace_bytes);
+        weft_i_arena_init(&r->own_arena, r->arena_memory, o->workspace_bytes);
     }
     return WEFT_OK;
 }
@@ -223,10 +227,13 @@ weft_status weft_run_create(weft_run **out, weft_model *m, const weft_run_option
     r->options = *options;
     r->n_slots = options->n_slots > 0 ? options->n_slots : 1;
     r->n_positions = options->n_positions > 0 ? options->n_positions : options->n_tokens;
+    r->arena = options->workspace_of != NULL ? options->workspace_of->arena : &r->own_arena;
     r->exec = (weft_exec){.backend = m->ctx->backend,
-                          .workspace = &r->arena,
+                          .workspace = r->arena,
                           .hooks = options->hooks,
                           .n_hooks = options->n_hooks,
+                          .parts = WEFT_BACKWARD_BOTH,
+                          .is_recomputing = options->recompute != WEFT_RECOMPUTE_NONE,
                           .loss_scale = 1.0f};
     WEFT_TRY_GOTO(st, weft_i_alloc_new(m->ctx->alloc, (size_t)m->n_layers, sizeof(layer_place), &p),
                   out);
@@ -483,6 +490,7 @@ weft_status weft_run_backward(weft_run *r, int slot_number, unsigned parts)
     int64_t widest = 1;
     weft_view turn[2]; /* gradients of the stream, turn and turn about */
     r->exec.pass = WEFT_PASS_BACKWARD;
+    r->exec.parts = parts;
     if ((parts & WEFT_BACKWARD_INPUT) != 0)
         weft_i_model_begin_micro_batch(r->model);
     for (int64_t i = 1; i < n; i++)
@@ -502,7 +510,8 @@ weft_status weft_run_backward(weft_run *r, int slot_number, unsigned parts)
         if (i > 0)
             io.dx = weft_view_make(turn[i % 2].data, r->model->dtype, rows, cols_in(r, i));
         else if (r->grad_input != NULL)
-            io.dx = weft_view_make(r->grad_input, r->model->dtype, rows, cols_in(r, 0));
+            io.dx =
+                weft_view_make(weft_run_grad_input(r).data, r->model->dtype, rows, cols_in(r, 0));
         WEFT_TRY(begin_layer(r, l));
         WEFT_TRY(item_views(r, s, i, true, &io));
         WEFT_TRY(backward_layer(r, l, &io, parts));
@@ -534,7 +543,9 @@ weft_status weft_run_forward_only(weft_run *r, weft_kv *kv)
         const size_t mark = weft_exec_mark(&r->exec);
         weft_layer_io io = make_io(r, s, l);
         io.x = x;
-        io.y = weft_view_make(turn[i % 2].data, r->model->dtype, rows, l->cols_out);
+        io.y = i == n - 1 && r->output >= 0
+                   ? stream_of(r, s, n)
+                   : weft_view_make(turn[i % 2].data, r->model->dtype, rows, l->cols_out);
         io.kv = kv != NULL ? &kv[i] : NULL;
         if (io.kv != NULL && io.kv->k.data == NULL)
             io.kv = NULL;
@@ -570,16 +581,30 @@ static weft_status idle_gradients(weft_run *r, const weft_layer *l)
 
 weft_status weft_run_idle(weft_run *r, weft_pass pass)
 {
-    const bool is_backward = pass == WEFT_PASS_BACKWARD;
-    const int64_t n = r->model->n_layers;
+    if (pass == WEFT_PASS_BACKWARD)
+        return weft_run_idle_backward(r, WEFT_BACKWARD_BOTH);
     r->exec.pass = pass;
     r->exec.is_again = false;
-    if (is_backward)
+    for (int64_t i = 0; i < r->model->n_layers; i++) {
+        WEFT_TRY(begin_layer(r, &r->model->layers[i]));
+        WEFT_TRY(end_layer(r, &r->model->layers[i]));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_run_idle_backward(weft_run *r, unsigned parts)
+{
+    r->exec.pass = WEFT_PASS_BACKWARD;
+    r->exec.is_again = false;
+    r->exec.parts = parts;
+    if ((parts & WEFT_BACKWARD_INPUT) != 0)
         weft_i_model_begin_micro_batch(r->model);
-    for (int64_t i = 0; i < n; i++) {
-        const weft_layer *l = &r->model->layers[is_backward ? n - 1 - i : i];
+    for (int64_t i = r->model->n_layers - 1; i >= 0; i--) {
+        const weft_layer *l = &r->model->layers[i];
+        const unsigned writes =
+            l->ops->has_weights_with_input ? WEFT_BACKWARD_INPUT : WEFT_BACKWARD_WEIGHT;
         WEFT_TRY(begin_layer(r, l));
-        if (is_backward)
+        if ((parts & writes) != 0)
             WEFT_TRY(idle_gradients(r, l));
         WEFT_TRY(end_layer(r, l));
     }
@@ -621,19 +646,25 @@ weft_view weft_run_grad_input(const weft_run *r)
 {
     if (r->grad_input == NULL)
         return weft_view_none();
-    return weft_view_make(r->grad_input, r->model->dtype, r->options.n_seqs * r->options.n_tokens,
-                          r->options.input_cols);
+    return weft_view_make(r->bound_input != NULL ? r->bound_input : r->grad_input, r->model->dtype,
+                          r->options.n_seqs * r->options.n_tokens, r->options.input_cols);
 }
 
 weft_view weft_run_grad_output(const weft_run *r)
 {
     if (r->grad_output == NULL)
         return weft_view_none();
-    return weft_view_make(r->grad_output, r->model->dtype, r->options.n_seqs * r->options.n_tokens,
-                          cols_out(r));
+    return weft_view_make(r->bound_output != NULL ? r->bound_output : r->grad_output,
+                          r->model->dtype, r->options.n_seqs * r->options.n_tokens, cols_out(r));
+}
+
+void weft_run_bind_gradients(weft_run *r, weft_view grad_output, weft_view grad_input)
+{
+    r->bound_output = grad_output.data;
+    r->bound_input = grad_input.data;
 }
 
 size_t weft_run_workspace_peak(const weft_run *r)
 {
-    return r->arena.peak_bytes;
+    return r->arena->peak_bytes;
 }

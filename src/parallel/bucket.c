@@ -9,8 +9,8 @@
  *                   of the sum (ZeRO-2, ZeRO-3, everything with --reproducible). The reduction starts from `own`, so n
  *                   ranks add in the order of micro-batches: ((g0 + g1) + g2) + ..., whatever n is.
  *
- * Communication (dp): one reduction a bucket and step, or a bucket and micro-batch; in the order of n_issued, which
- * follows layers from last to first and is the same on every rank.
+ * Communication (dp): one reduction a bucket and step, or a bucket and micro-batch; from the last layer to the first, the same
+ * order on every rank. Where a pipeline splits backward, a bucket belongs to the part that completes it.
  * Invariants
  *  1. Buckets are issued in one fixed order, never in that of readiness.
  *  2. A rank without a micro-batch contributes negative zeros: x + (-0) is x, bit for bit.
@@ -46,6 +46,18 @@ static void sort_buckets(weft_bucket *b, int64_t n)
             b[k] = b[k - 1];
         b[k] = moved;
     }
+}
+
+/* INPUT when that part of a split backward makes every gradient of the segment, else WEIGHT, which comes later. */
+static unsigned part_of(const weft_data_axis *a, const weft_segment *s)
+{
+    const int64_t step = s->is_shared ? WEFT_MAX(s->last_layer - s->first_layer, 1) : 1; /* ends */
+    for (int64_t l = s->first_layer; l <= s->last_layer; l += step) {
+        const weft_layer *layer = weft_model_layer(a->model, l);
+        if (layer != NULL && !layer->ops->has_weights_with_input)
+            return WEFT_BACKWARD_WEIGHT;
+    }
+    return WEFT_BACKWARD_INPUT;
 }
 
 /* Buckets that a layer's backward can have open at once, at most. */
@@ -108,6 +120,7 @@ weft_status weft_i_buckets_create(weft_data_axis *a)
             continue;
         weft_bucket *b = &a->buckets[a->n_buckets++];
         b->segment = segment;
+        b->part = part_of(a, segment);
         b->slot = -1;
         if (segment->n_mine > 0)
             b->own = a->method->is_grad_shard ? grads + segment->grad_shard_first
@@ -257,14 +270,21 @@ static weft_status issue(weft_data_axis *a, weft_bucket *b)
     return a->layout->is_overlapped ? WEFT_OK : wait_for(a, b);
 }
 
+/* Whether the action at hand completes the bucket. */
+static bool is_due(const weft_data_axis *a, const weft_bucket *b)
+{
+    return !b->is_issued && (b->part & a->parts) != 0;
+}
+
 weft_status weft_i_buckets_issue(weft_data_axis *a)
 {
-    while (a->n_issued < a->n_buckets) {
-        weft_bucket *b = &a->buckets[a->n_issued];
+    for (int64_t i = 0; i < a->n_buckets; i++) {
+        weft_bucket *b = &a->buckets[i];
+        if (!is_due(a, b))
+            continue;
         if (b->n_ready < b->segment->n_params)
             break;
         WEFT_TRY(issue(a, b));
-        a->n_issued++;
     }
     return WEFT_OK;
 }
@@ -290,28 +310,39 @@ static weft_status complete(weft_data_axis *a, weft_bucket *b)
 
 /* ---- steps and micro-batches ---- */
 
-void weft_i_buckets_begin_step(weft_data_axis *a)
+static void reset(weft_data_axis *a, weft_bucket *b)
 {
-    for (int64_t i = 0; i < a->n_buckets; i++)
-        a->buckets[i].has_sum = false;
-}
-
-void weft_i_buckets_begin_micro_batch(weft_data_axis *a, bool is_last)
-{
-    a->is_reducing = is_last || a->is_by_micro_batch;
-    a->n_issued = 0;
-    for (int64_t i = 0; i < a->n_buckets; i++) {
-        a->buckets[i].n_ready = 0;
-        a->buckets[i].is_issued = false;
-    }
-    for (int64_t i = 0; i < weft_model_param_count(a->model) && a->is_by_micro_batch; i++)
+    const weft_segment *s = b->segment;
+    b->n_ready = 0;
+    b->is_issued = false;
+    for (int64_t i = s->first_param; i < s->first_param + s->n_params; i++)
         a->is_written[i] = false;
 }
 
-weft_status weft_i_buckets_end_micro_batch(weft_data_axis *a)
+void weft_i_buckets_begin_step(weft_data_axis *a)
 {
-    for (; a->is_reducing && a->n_issued < a->n_buckets; a->n_issued++) {
-        weft_bucket *b = &a->buckets[a->n_issued];
+    for (int64_t i = 0; i < a->n_buckets; i++) {
+        a->buckets[i].has_sum = false;
+        reset(a, &a->buckets[i]);
+    }
+}
+
+void weft_i_buckets_begin_action(weft_data_axis *a, unsigned parts, bool is_last)
+{
+    a->parts = parts;
+    a->is_reducing = is_last || a->is_by_micro_batch;
+    for (int64_t i = 0; i < a->n_buckets && a->is_by_micro_batch; i++) {
+        if ((a->buckets[i].part & parts) != 0)
+            reset(a, &a->buckets[i]);
+    }
+}
+
+weft_status weft_i_buckets_end_action(weft_data_axis *a)
+{
+    for (int64_t i = 0; i < a->n_buckets && a->is_reducing; i++) {
+        weft_bucket *b = &a->buckets[i];
+        if (!is_due(a, b))
+            continue;
         WEFT_TRY(complete(a, b));
         WEFT_TRY(issue(a, b));
     }

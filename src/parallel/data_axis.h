@@ -20,6 +20,7 @@ typedef struct weft_bucket {
     float
         *grad; /* [n_elems] this micro-batch's gradient, or the step's so far; NULL: no slot yet */
     int slot;  /* of the ring; -1: `grad` is the flat gradients' or a place of its own */
+    unsigned part;     /* of backward that completes it: WEFT_BACKWARD_INPUT or _WEIGHT */
     int64_t n_ready;   /* parameters complete in this micro-batch */
     bool is_issued;    /* its reduction was started in this micro-batch */
     bool is_in_flight; /* `request` is to be waited for */
@@ -93,7 +94,7 @@ typedef struct weft_data_axis {
 
     weft_bucket *buckets; /* in the order in which they are issued */
     int64_t n_buckets;
-    int64_t n_issued;           /* of this micro-batch, from the front */
+    unsigned parts;             /* of backward that the action at hand runs */
     int64_t *bucket_of_segment; /* [segments]; -1: frozen */
     bool *is_written;           /* [parameters] in this micro-batch, or step */
     bool is_reducing;           /* this micro-batch's gradients are to be reduced */
@@ -129,10 +130,11 @@ void weft_i_data_axis_destroy(weft_data_axis *a);
 weft_status weft_i_buckets_create(weft_data_axis *a);
 void weft_i_buckets_destroy(weft_data_axis *a);
 void weft_i_buckets_begin_step(weft_data_axis *a);
-void weft_i_buckets_begin_micro_batch(weft_data_axis *a, bool is_last);
+/** A backward, or one part of a split one, begins; is_last: it is the step's last of that part. */
+void weft_i_buckets_begin_action(weft_data_axis *a, unsigned parts, bool is_last);
 
 /** Gradients that nobody wrote count as zeros; what is not reduced yet is. */
-weft_status weft_i_buckets_end_micro_batch(weft_data_axis *a);
+weft_status weft_i_buckets_end_action(weft_data_axis *a);
 
 /** Waits for every reduction. */
 weft_status weft_i_buckets_end_step(weft_data_axis *a);

@@ -254,9 +254,9 @@ weft_i_parallel_train_pass(weft_parallel *p, weft_run *run, const weft_parallel_
     weft_model_begin_step(p->model);
     weft_i_buckets_begin_step(a);
     for (int64_t i = 0; i < n_rounds; i++) {
-        weft_i_buckets_begin_micro_batch(a, i == n_rounds - 1);
+        weft_i_buckets_begin_action(a, WEFT_BACKWARD_BOTH, i == n_rounds - 1);
         WEFT_TRY(train_round(p, run, pass, i * dp));
-        WEFT_TRY(weft_i_buckets_end_micro_batch(a));
+        WEFT_TRY(weft_i_buckets_end_action(a));
     }
     WEFT_TRY(weft_i_buckets_end_step(a));
     return a->method->end_step != NULL ? a->method->end_step(a) : WEFT_OK;

@@ -119,6 +119,8 @@ typedef struct weft_exec {
     weft_hooks **hooks;
     int n_hooks;
     weft_pass pass;
+    unsigned parts;      /* of a BACKWARD pass: WEFT_BACKWARD_INPUT, _WEIGHT or _BOTH */
+    bool is_recomputing; /* backward runs parts of forward again */
     bool is_training;    /* dropout acts */
     bool is_again;       /* a forward that only fills the items again: the output is not needed */
     bool is_loss_wanted; /* forward of the last layer computes token losses (evaluation) */
@@ -185,6 +187,9 @@ typedef struct weft_layer_ops {
      * is not read need not be gathered. NULL: every pass does.
      */
     bool (*is_reading)(const struct weft_layer *l, const weft_exec *exec);
+
+    /** Its weight gradients are made with INPUT; WEIGHT alone does nothing (embedding, head). */
+    bool has_weights_with_input;
 
     void (*destroy)(struct weft_layer *l);
 } weft_layer_ops;
