@@ -413,12 +413,34 @@ static void log_missing(const weft_thread_call *call, const weft_comm *c)
     }
 }
 
-static weft_status
-time_out(weft_thread_call *call, const awaited *a, const weft_comm *c, double waited_s)
+/*
+ * The first call of the group, up to `call`, that this rank has begun and another has not: with several on their way the one
+ * that is waited for need not be the one that went missing. It is not used for another meanwhile: this rank has not left it.
+ */
+static weft_thread_call *first_missed(weft_thread_call *call, int rank)
+{
+    weft_thread_group *const g = call->group;
+    (void)pthread_mutex_lock(&g->lock);
+    weft_thread_call *at = g->calls;
+    for (; at != call; at = at->next) {
+        bool is_begun = false;
+        for (int i = 0; i < at->n_members; i++)
+            is_begun = is_begun || (at->member[i] == rank && at->is_here[i]);
+        if (is_begun && at->n_arrived < at->n_members)
+            break;
+    }
+    (void)pthread_mutex_unlock(&g->lock);
+    return at;
+}
+
+static weft_status time_out(weft_thread_call *waited_for, const weft_comm *c, double waited_s)
 {
     const int rank = c->rank;
+    weft_thread_call *const call = first_missed(waited_for, rank);
     weft_thread_group *const g = call->group;
     weft_thread_world *const w = g->world;
+    awaited now, *const a = &now;
+    look_at_awaited(a, call, rank);
     char call_name[3 * WEFT_THREAD_NAME_BYTES] = "", last[4 * WEFT_THREAD_NAME_BYTES];
     for (int i = 0; i < call->n_members; i++) {
         if (call->member[i] != rank)
@@ -462,7 +484,7 @@ weft_status weft_i_thread_sleep(weft_thread_call *call, const weft_comm *c, int 
             progress = a.progress;
             since = is_first ? since : now;
         } else if (now - since >= (a.n_waiting == a.n ? 2 : 1) * w->deadline_s) {
-            return time_out(call, &a, c, now - since);
+            return time_out(call, c, now - since);
         }
     }
     return WEFT_OK;
