@@ -158,6 +158,9 @@ typedef struct weft_run_options {
         is_split; /* INPUT and WEIGHT of backward run as two calls: GRADIENT items get room in the slot */
     weft_hooks **hooks;
     int n_hooks;
+    /* which of a micro-batch's rows the residual stream has here: [*first, *first + *n); n grows with rows. NULL: all */
+    void (*stream_rows)(const void *user, int64_t rows, int64_t *first, int64_t *n);
+    const void *stream_user;
     size_t workspace_bytes; /* what a dry run found; a dry context ignores it */
     weft_run *
         workspace_of; /* another run, outliving this one, whose workspace is used: they never work at once; NULL */
@@ -253,7 +256,8 @@ WEFT_API weft_view weft_run_losses(const weft_run *r, int slot);
 /**
  * Boundary of the list, for lists that are a part of a model: input (first layer's x, to be filled before forward), output
  * (last layer's y), and their gradients (that of the output to be filled before backward). In the model's type; those of a
- * slot [rows of its micro-batch, columns], the gradients [rows of the largest, columns]. Not given where the list has none.
+ * slot [rows of its micro-batch, columns], the gradients [rows of the largest, columns]; of the stream's rows where it is cut. Not given where
+ * the list has none.
  *
  * @collective  none
  */

@@ -120,7 +120,7 @@ static weft_status finish_branch(weft_layer_io *io,
                                   .x = sum,
                                   .bias = bias != NULL ? bias->value : weft_view_none(),
                                   .residual = residual,
-                                  .dropout = weft_i_dropout_at(io, b->resid_dropout, site)};
+                                  .dropout = weft_i_dropout_stream(io, b->resid_dropout, site)};
     WEFT_TRY(weft_exec_op(e, WEFT_OP_RESIDUAL, &r));
     if (bias != NULL)
         WEFT_TRY(weft_exec_done(e, bias));
@@ -180,7 +180,7 @@ branch_gradient(weft_layer_io *io, uint32_t site, weft_view dy, weft_view item, 
     *d_branch = item.data != NULL ? item : dy;
     if (item.data == NULL)
         return WEFT_OK;
-    const weft_dropout d = weft_i_dropout_at(io, b->resid_dropout, site);
+    const weft_dropout d = weft_i_dropout_stream(io, b->resid_dropout, site);
     if (d.p > 0.0f) {
         const weft_dropout_args a = {.y = item, .x = dy, .dropout = d};
         return weft_exec_op(io->exec, WEFT_OP_DROPOUT, &a);

@@ -17,3 +17,13 @@ weft_dropout weft_i_dropout_at(const weft_layer_io *io, float p, uint32_t site)
     d.sample = io->batch->samples;
     return d;
 }
+
+weft_dropout weft_i_dropout_stream(const weft_layer_io *io, float p, uint32_t site)
+{
+    weft_dropout d = weft_i_dropout_at(io, p, site);
+    if (d.p > 0.0f) {
+        d.position = weft_view_rows(d.position, io->shape.first_row, io->shape.rows_stream);
+        d.sample = weft_view_rows(d.sample, io->shape.first_row, io->shape.rows_stream);
+    }
+    return d;
+}

@@ -50,8 +50,11 @@ static weft_status embedding_forward(weft_layer *l, weft_layer_io *io)
         WEFT_TRY(weft_exec_op(e, WEFT_OP_COPY, &c));
     }
     if (m->positions != NULL)
-        WEFT_TRY(look_up(e, m->positions, io->batch->positions, 0, true, io->y));
-    const weft_dropout d = weft_i_dropout_at(io, m->dropout, m->site);
+        WEFT_TRY(look_up(
+            e, m->positions,
+            weft_view_rows(io->batch->positions, io->shape.first_row, io->shape.rows_stream), 0,
+            true, io->y));
+    const weft_dropout d = weft_i_dropout_stream(io, m->dropout, m->site);
     if (d.p > 0.0f) {
         const weft_dropout_args a = {.y = io->y, .x = io->y, .dropout = d};
         WEFT_TRY(weft_exec_op(e, WEFT_OP_DROPOUT, &a));
@@ -83,16 +86,21 @@ static weft_status embedding_backward(weft_layer *l, weft_layer_io *io, unsigned
     weft_view d_tokens;
     if ((parts & WEFT_BACKWARD_INPUT) == 0)
         return WEFT_OK;
-    const weft_dropout d = weft_i_dropout_at(io, m->dropout, m->site);
+    const weft_dropout d = weft_i_dropout_stream(io, m->dropout, m->site);
     if (d.p > 0.0f) {
         WEFT_TRY(weft_exec_view(e, dy.dtype, dy.rows, dy.cols, &dy));
         const weft_dropout_args a = {.y = dy, .x = io->dy, .dropout = d};
         WEFT_TRY(weft_exec_op(e, WEFT_OP_DROPOUT, &a));
     }
+    /* Of a stream that has a part of the rows the positions' gradient waits for all of them, so that every rank has all of
+       it and no sum of a whole table is needed. */
+    const bool is_early = m->positions != NULL && !io->shape.is_stream_cut;
     WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_BACKWARD, dy, &d_tokens));
-    if (m->positions != NULL)
+    if (is_early)
         WEFT_TRY(scatter(e, m->positions, io->batch->positions, 0, dy));
     WEFT_TRY(weft_exec_region_finish(e, kind, WEFT_PASS_BACKWARD, dy, d_tokens));
+    if (m->positions != NULL && !is_early)
+        WEFT_TRY(scatter(e, m->positions, io->batch->positions, 0, d_tokens));
     WEFT_TRY(scatter(e, m->tokens, io->batch->ids, m->first_id, d_tokens));
     weft_exec_reset(e, mark);
     return WEFT_OK;

@@ -11,6 +11,9 @@
  *  2. The weight's gradient is made with BACKWARD_INPUT: it needs the chunk's logits.
  *  3. A row whose target is -100 has loss 0 and gradient 0.
  *  4. Backward cuts into the same chunks wherever the logits' gradient comes from, so the same one gives the same bits.
+ *  5. Chunks depend on rows and the whole vocabulary alone, so all ranks of a cut one go through the same.
+ * Where the stream has a part of the rows (sequence parallelism) the norm is taken once, over the rows here, and the chunks are
+ * cut from what the region makes of it: all rows.
  * Communication: none of its own; the head's input and the three vocabulary numbers are regions.
  */
 #include "nn/head.h"
@@ -24,6 +27,7 @@ enum { LOSS, N_ITEMS };
 typedef struct chunk {
     weft_view x, targets, loss;
     weft_view h, mean, rstd; /* normalised rows, statistics */
+    weft_view wanted;        /* where the logits of the whole vocabulary go; not given: nowhere */
     weft_view logits, max, sum, target;
     weft_view dlogits;
 } chunk;
@@ -49,7 +53,7 @@ head_items(const weft_layer *l, const weft_layer_shape *s, weft_item *item, int 
     return WEFT_OK;
 }
 
-/* h = norm(x), through the region before the product. */
+/* h = norm(x), through the region before the product. Of a cut stream: of all of it at once, and h has all rows. */
 static weft_status chunk_norm(weft_exec *e, const weft_head *head, chunk *c)
 {
     const weft_dtype t = c->x.dtype;
@@ -66,24 +70,45 @@ static weft_status chunk_norm(weft_exec *e, const weft_head *head, chunk *c)
     return WEFT_OK;
 }
 
-/* logits = norm(x) W^T. */
-static weft_status chunk_logits(weft_exec *e, const weft_head *head, chunk *c)
-{
-    WEFT_TRY(chunk_norm(e, head, c));
-    if (c->logits.data == NULL)
-        WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, c->x.rows, head->weight->rows, &c->logits));
-    WEFT_TRY(weft_exec_need(e, head->weight));
-    const weft_gemm_args g = {
-        .c = c->logits, .a = c->h, .b = head->weight->value, .is_b_transposed = true};
-    WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
-    return weft_exec_done(e, head->weight);
-}
-
 static weft_status region(weft_exec *e, weft_region_kind kind, weft_view v)
 {
     weft_view same;
     WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_FORWARD, v, &same));
     return weft_exec_region_finish(e, kind, WEFT_PASS_FORWARD, v, same);
+}
+
+static bool is_cut(const weft_head *head)
+{
+    return head->weight->rows != head->weight->full_rows;
+}
+
+/* The logits of the whole vocabulary to where they are wanted. */
+static weft_status chunk_deliver(weft_exec *e, const chunk *c)
+{
+    const size_t mark = weft_exec_mark(e);
+    weft_view all;
+    WEFT_TRY(weft_exec_region_start(e, WEFT_REGION_LOGITS, WEFT_PASS_FORWARD, c->logits, &all));
+    WEFT_TRY(weft_exec_region_finish(e, WEFT_REGION_LOGITS, WEFT_PASS_FORWARD, c->logits, all));
+    const weft_copy_args copy = {.dst = c->wanted, .src = all};
+    WEFT_TRY(weft_exec_op(e, WEFT_OP_COPY, &copy));
+    weft_exec_reset(e, mark);
+    return WEFT_OK;
+}
+
+/* logits = h W^T, of the vocabulary here. */
+static weft_status chunk_logits(weft_exec *e, const weft_head *head, chunk *c)
+{
+    const bool is_wanted = c->wanted.data != NULL;
+    if (is_wanted && !is_cut(head))
+        c->logits = c->wanted;
+    else
+        WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, c->h.rows, head->weight->rows, &c->logits));
+    WEFT_TRY(weft_exec_need(e, head->weight));
+    const weft_gemm_args g = {
+        .c = c->logits, .a = c->h, .b = head->weight->value, .is_b_transposed = true};
+    WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
+    WEFT_TRY(weft_exec_done(e, head->weight));
+    return is_wanted && is_cut(head) ? chunk_deliver(e, c) : WEFT_OK;
 }
 
 /* Token losses from the chunk's logits; the vocabulary may be cut over ranks (regions). */
@@ -123,9 +148,34 @@ static weft_status head_stream(weft_layer_io *io, weft_view *x)
     *x = io->x;
     if (e->head_rows == NULL)
         return WEFT_OK;
+    if (io->shape.is_stream_cut)
+        WEFT_FAIL(WEFT_STATUS_INTERNAL, "rows were chosen of a stream that has a part of them");
     WEFT_TRY(weft_exec_view(io->exec, io->x.dtype, e->n_head_rows, io->x.cols, x));
     const weft_gather_rows_args g = {.dst = *x, .src = io->x, .row = e->head_rows};
     return weft_exec_op(io->exec, WEFT_OP_GATHER_ROWS, &g);
+}
+
+/* Rows that the chunks are cut from, and the normalised ones where the stream is cut. */
+static weft_status head_begin(weft_layer_io *io, const weft_head *head, chunk *whole, int64_t *rows)
+{
+    WEFT_TRY(head_stream(io, &whole->x));
+    *rows = whole->x.rows;
+    if (!io->shape.is_stream_cut)
+        return WEFT_OK;
+    *rows = io->shape.rows_inside;
+    return chunk_norm(io->exec, head, whole);
+}
+
+/* Rows [first, first + rows) of the head's input, normalised. */
+static weft_status
+begin_chunk(weft_layer_io *io, const weft_head *head, const chunk *whole, int64_t first, chunk *c)
+{
+    if (io->shape.is_stream_cut) {
+        c->h = weft_view_rows(whole->h, first, c->h.rows);
+        return WEFT_OK;
+    }
+    c->x = weft_view_rows(whole->x, first, c->h.rows);
+    return chunk_norm(io->exec, head, c);
 }
 
 static weft_status head_forward(weft_layer *l, weft_layer_io *io)
@@ -136,15 +186,17 @@ static weft_status head_forward(weft_layer *l, weft_layer_io *io)
     if (e->is_again || (!e->is_loss_wanted && !is_logits_wanted))
         return WEFT_OK;
     const size_t outer = weft_exec_mark(e);
-    weft_view x;
-    WEFT_TRY(head_stream(io, &x));
-    const int64_t step = chunk_rows(x.rows, head->weight->rows);
-    for (int64_t first = 0; first < x.rows; first += step) {
+    chunk whole = {.x = io->x};
+    int64_t all_rows = 0;
+    WEFT_TRY(head_begin(io, head, &whole, &all_rows));
+    const int64_t step = chunk_rows(all_rows, head->weight->full_rows);
+    for (int64_t first = 0; first < all_rows; first += step) {
         const size_t mark = weft_exec_mark(e);
-        const int64_t rows = WEFT_MIN(step, x.rows - first);
-        chunk c = {.x = weft_view_rows(x, first, rows)};
+        const int64_t rows = WEFT_MIN(step, all_rows - first);
+        chunk c = {.h = {.rows = rows}};
         if (is_logits_wanted)
-            c.logits = weft_view_rows(e->logits, first, rows);
+            c.wanted = weft_view_rows(e->logits, first, rows);
+        WEFT_TRY(begin_chunk(io, head, &whole, first, &c));
         WEFT_TRY(chunk_logits(e, head, &c));
         if (e->is_loss_wanted) {
             c.targets = weft_view_rows(io->batch->targets, first, rows);
@@ -161,8 +213,8 @@ static weft_status head_forward(weft_layer *l, weft_layer_io *io)
 static weft_status chunk_loss_gradient(weft_exec *e, const weft_head *head, chunk *c)
 {
     c->dlogits = c->logits;
-    if (c->x.dtype != WEFT_DTYPE_F32)
-        WEFT_TRY(weft_exec_view(e, c->x.dtype, c->logits.rows, c->logits.cols, &c->dlogits));
+    if (c->h.dtype != WEFT_DTYPE_F32)
+        WEFT_TRY(weft_exec_view(e, c->h.dtype, c->logits.rows, c->logits.cols, &c->dlogits));
     const weft_xent_grad_args x = {.dlogits = c->dlogits,
                                    .logits = c->logits,
                                    .max = c->max,
@@ -173,72 +225,137 @@ static weft_status chunk_loss_gradient(weft_exec *e, const weft_head *head, chun
     return weft_exec_op(e, WEFT_OP_XENT_GRAD, &x);
 }
 
-/* Gradients of one chunk from that of its logits: weight, normalised rows, norm, stream. `w` adds from the second chunk on. */
-static weft_status chunk_backward(weft_layer_io *io,
-                                  const weft_head *head,
-                                  chunk *c,
-                                  weft_grad_target *w,
-                                  weft_norm_targets *n,
-                                  weft_view dx)
+/* What backward adds to, chunk by chunk: `weight` and `norm` add from the second one on. */
+typedef struct head_gradients {
+    weft_grad_target weight;
+    weft_norm_targets norm;
+} head_gradients;
+
+/* dh = dlogits W: of the vocabulary here. */
+static weft_status
+chunk_input_gradient(weft_exec *e, const weft_head *head, const chunk *c, weft_view dh)
 {
-    weft_exec *e = io->exec;
-    const weft_dtype t = c->x.dtype;
-    const weft_region_kind kind = WEFT_REGION_HEAD_INPUT;
-    weft_view dh;
-    weft_view dh_sum;
-    WEFT_TRY(weft_exec_view(e, t, c->h.rows, head->cols, &dh));
     WEFT_TRY(weft_exec_need(e, head->weight));
     const weft_gemm_args g = {.c = dh, .a = c->dlogits, .b = head->weight->value};
     WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
-    WEFT_TRY(weft_exec_done(e, head->weight));
-    WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_BACKWARD, dh, &dh_sum));
-    if (!head->weight->is_frozen) {
-        const weft_gemm_args gw = {.c = w->view,
-                                   .a = c->dlogits,
-                                   .b = c->h,
-                                   .is_a_transposed = true,
-                                   .is_added = w->is_added};
-        WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &gw));
-        w->is_added = true;
-    }
-    WEFT_TRY(weft_exec_region_finish(e, kind, WEFT_PASS_BACKWARD, dh, dh_sum));
-    const weft_norm_backward nb = {c->x, dh_sum, c->mean, c->rstd};
-    WEFT_TRY(weft_i_norm_backward_weight(e, &head->norm, &nb, n));
+    return weft_exec_done(e, head->weight);
+}
+
+static weft_status
+chunk_weight_gradient(weft_exec *e, const weft_head *head, const chunk *c, weft_grad_target *w)
+{
+    if (head->weight->is_frozen)
+        return WEFT_OK;
+    const weft_gemm_args g = {
+        .c = w->view, .a = c->dlogits, .b = c->h, .is_a_transposed = true, .is_added = w->is_added};
+    w->is_added = true;
+    return weft_exec_op(e, WEFT_OP_GEMM, &g);
+}
+
+/* Through the norm, from the gradient of its output: gain, bias and the stream. */
+static weft_status norm_backward(weft_exec *e,
+                                 const weft_head *head,
+                                 const chunk *c,
+                                 weft_view dh,
+                                 head_gradients *g,
+                                 weft_view dx)
+{
+    const weft_norm_backward nb = {c->x, dh, c->mean, c->rstd};
+    WEFT_TRY(weft_i_norm_backward_weight(e, &head->norm, &nb, &g->norm));
     return weft_i_norm_backward_input(e, &head->norm, &nb, weft_view_none(), dx);
+}
+
+/* Gradients of one chunk from that of its logits: weight, normalised rows, norm, stream. */
+static weft_status
+chunk_backward(weft_exec *e, const weft_head *head, chunk *c, head_gradients *g, weft_view dx)
+{
+    const weft_region_kind kind = WEFT_REGION_HEAD_INPUT;
+    weft_view dh;
+    weft_view dh_sum;
+    WEFT_TRY(weft_exec_view(e, c->h.dtype, c->h.rows, head->cols, &dh));
+    WEFT_TRY(chunk_input_gradient(e, head, c, dh));
+    WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_BACKWARD, dh, &dh_sum));
+    WEFT_TRY(chunk_weight_gradient(e, head, c, &g->weight));
+    WEFT_TRY(weft_exec_region_finish(e, kind, WEFT_PASS_BACKWARD, dh, dh_sum));
+    return norm_backward(e, head, c, dh_sum, g, dx);
+}
+
+/* The gradient of a chunk's logits, computed or given. */
+static weft_status chunk_gradient(weft_layer_io *io, const weft_head *head, chunk *c, int64_t first)
+{
+    weft_exec *e = io->exec;
+    const int64_t rows = c->h.rows;
+    if (e->grad_logits.data != NULL) {
+        c->dlogits = weft_view_rows(e->grad_logits, first, rows);
+        return WEFT_OK;
+    }
+    c->targets = weft_view_rows(io->batch->targets, first, rows);
+    c->loss = weft_view_rows(io->item[LOSS], first, rows);
+    WEFT_TRY(chunk_logits(e, head, c));
+    WEFT_TRY(chunk_loss(e, head, c));
+    return chunk_loss_gradient(e, head, c);
+}
+
+static weft_status backward_chunks(weft_layer_io *io, const weft_head *head, head_gradients *g)
+{
+    weft_exec *e = io->exec;
+    const int64_t step = chunk_rows(io->x.rows, head->weight->full_rows);
+    const chunk whole = {.x = io->x};
+    for (int64_t first = 0; first < io->x.rows; first += step) {
+        const size_t mark = weft_exec_mark(e);
+        const int64_t rows = WEFT_MIN(step, io->x.rows - first);
+        chunk c = {.h = {.rows = rows}};
+        WEFT_TRY(begin_chunk(io, head, &whole, first, &c));
+        WEFT_TRY(chunk_gradient(io, head, &c, first));
+        WEFT_TRY(chunk_backward(e, head, &c, g, weft_view_rows(io->dx, first, rows)));
+        weft_exec_reset(e, mark);
+    }
+    return WEFT_OK;
+}
+
+/* A cut stream: norm, one region, the chunks of all rows, one region, the norm's gradients. */
+static weft_status backward_cut(weft_layer_io *io, const weft_head *head, head_gradients *g)
+{
+    weft_exec *e = io->exec;
+    const weft_region_kind kind = WEFT_REGION_HEAD_INPUT;
+    const size_t outer = weft_exec_mark(e);
+    const int64_t all_rows = io->shape.rows_inside;
+    const int64_t step = chunk_rows(all_rows, head->weight->full_rows);
+    chunk whole = {.x = io->x};
+    weft_view dh;
+    weft_view dh_sum;
+    WEFT_TRY(chunk_norm(e, head, &whole));
+    WEFT_TRY(weft_exec_view(e, whole.h.dtype, all_rows, head->cols, &dh));
+    for (int64_t first = 0; first < all_rows; first += step) {
+        const size_t mark = weft_exec_mark(e);
+        const int64_t rows = WEFT_MIN(step, all_rows - first);
+        chunk c = {.h = weft_view_rows(whole.h, first, rows)};
+        WEFT_TRY(chunk_gradient(io, head, &c, first));
+        WEFT_TRY(chunk_input_gradient(e, head, &c, weft_view_rows(dh, first, rows)));
+        WEFT_TRY(chunk_weight_gradient(e, head, &c, &g->weight));
+        weft_exec_reset(e, mark);
+    }
+    WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_BACKWARD, dh, &dh_sum));
+    WEFT_TRY(weft_exec_region_finish(e, kind, WEFT_PASS_BACKWARD, dh, dh_sum));
+    WEFT_TRY(norm_backward(e, head, &whole, dh_sum, g, io->dx));
+    weft_exec_reset(e, outer);
+    return WEFT_OK;
 }
 
 static weft_status head_backward(weft_layer *l, weft_layer_io *io, unsigned parts)
 {
     const weft_head *head = l->data;
     weft_exec *e = io->exec;
+    head_gradients g = {.weight = {weft_view_none(), false}};
     if ((parts & WEFT_BACKWARD_INPUT) == 0)
         return WEFT_OK;
-    weft_grad_target w = {weft_view_none(), false};
-    weft_norm_targets n = {0};
     if (!head->weight->is_frozen)
-        WEFT_TRY(weft_exec_grad_begin(e, head->weight, &w));
-    WEFT_TRY(weft_i_norm_grad_begin(e, &head->norm, &n));
-    const int64_t step = chunk_rows(io->x.rows, head->weight->rows);
-    for (int64_t first = 0; first < io->x.rows; first += step) {
-        const size_t mark = weft_exec_mark(e);
-        const int64_t rows = WEFT_MIN(step, io->x.rows - first);
-        chunk c = {.x = weft_view_rows(io->x, first, rows),
-                   .targets = weft_view_rows(io->batch->targets, first, rows),
-                   .loss = weft_view_rows(io->item[LOSS], first, rows)};
-        if (e->grad_logits.data != NULL) {
-            c.dlogits = weft_view_rows(e->grad_logits, first, rows);
-            WEFT_TRY(chunk_norm(e, head, &c));
-        } else {
-            WEFT_TRY(chunk_logits(e, head, &c));
-            WEFT_TRY(chunk_loss(e, head, &c));
-            WEFT_TRY(chunk_loss_gradient(e, head, &c));
-        }
-        WEFT_TRY(chunk_backward(io, head, &c, &w, &n, weft_view_rows(io->dx, first, rows)));
-        weft_exec_reset(e, mark);
-    }
+        WEFT_TRY(weft_exec_grad_begin(e, head->weight, &g.weight));
+    WEFT_TRY(weft_i_norm_grad_begin(e, &head->norm, &g.norm));
+    WEFT_TRY(io->shape.is_stream_cut ? backward_cut(io, head, &g) : backward_chunks(io, head, &g));
     if (!head->weight->is_frozen)
         WEFT_TRY(weft_exec_grad_end(e, head->weight));
-    return weft_i_norm_grad_end(e, &head->norm, &n);
+    return weft_i_norm_grad_end(e, &head->norm, &g.norm);
 }
 
 static bool head_is_reading(const weft_layer *l, const weft_exec *e)

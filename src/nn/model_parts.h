@@ -2,12 +2,14 @@
 #ifndef WEFT_NN_MODEL_PARTS_H
 #define WEFT_NN_MODEL_PARTS_H
 
+#include "nn/models/slice.h"
 #include "weft/model.h"
 
 struct weft_model {
     weft_ctx *ctx;
     weft_dtype dtype;
-    weft_config config; /* of a family; zero for a list of one's own */
+    weft_config config;     /* of a family; zero for a list of one's own */
+    weft_model_slice slice; /* of that family that was built; zero for a list of one's own */
     bool has_rope;
     weft_param **params;
     int64_t n_params;

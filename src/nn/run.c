@@ -66,12 +66,22 @@ struct weft_run {
 
 static weft_layer_shape shape_of(const weft_run *r, int64_t n_seqs, int64_t n_tokens)
 {
-    const weft_layer_shape s = {.n_seqs = n_seqs,
-                                .n_tokens = n_tokens,
-                                .rows_stream = n_seqs * n_tokens,
-                                .rows_inside = n_seqs * n_tokens,
-                                .dtype = r->model->dtype};
+    const weft_run_options *o = &r->options;
+    weft_layer_shape s = {.n_seqs = n_seqs,
+                          .n_tokens = n_tokens,
+                          .rows_stream = n_seqs * n_tokens,
+                          .rows_inside = n_seqs * n_tokens,
+                          .is_stream_cut = o->stream_rows != NULL,
+                          .dtype = r->model->dtype};
+    if (s.is_stream_cut)
+        o->stream_rows(o->stream_user, s.rows_inside, &s.first_row, &s.rows_stream);
     return s;
+}
+
+/* Rows of the largest micro-batch's stream. */
+static int64_t most_stream_rows(const weft_run *r)
+{
+    return shape_of(r, r->options.n_seqs, r->options.n_tokens).rows_stream;
 }
 
 static int64_t take(size_t *total, size_t bytes)
@@ -171,15 +181,16 @@ static weft_status create_memory(weft_run *r)
     const weft_run_options *o = &r->options;
     const bool is_dry = weft_i_alloc_is_dry(r->ctx->alloc);
     const size_t rows = (size_t)(o->n_seqs * o->n_tokens);
+    const size_t stream_rows = (size_t)most_stream_rows(r);
     const size_t size = weft_dtype_bytes(r->model->dtype);
     void *p = NULL;
     for (int i = 0; i < r->n_slots; i++)
         WEFT_TRY(create_slot(r, &r->slots[i]));
     if (o->n_slots > 0 && o->input_cols > 0)
-        WEFT_TRY(get(r, WEFT_MEM_ACTIVATIONS, rows * (size_t)o->input_cols * size,
+        WEFT_TRY(get(r, WEFT_MEM_ACTIVATIONS, stream_rows * (size_t)o->input_cols * size,
                      "gradient of the input", &r->grad_input));
     if (o->n_slots > 0 && cols_out(r) > 0)
-        WEFT_TRY(get(r, WEFT_MEM_ACTIVATIONS, rows * (size_t)cols_out(r) * size,
+        WEFT_TRY(get(r, WEFT_MEM_ACTIVATIONS, stream_rows * (size_t)cols_out(r) * size,
                      "gradient of the output", &r->grad_output));
     WEFT_TRY(weft_i_alloc_new(r->ctx->alloc, rows, sizeof(*r->host_ids), &p));
     r->host_ids = p;
@@ -387,7 +398,7 @@ static weft_view in_slot(char *part, int64_t at, weft_dtype dtype, int64_t rows,
 
 static weft_view stream_of(const weft_run *r, const slot *s, int64_t i)
 {
-    const int64_t rows = s->batch.n_seqs * s->batch.n_tokens;
+    const int64_t rows = shape_of(r, s->batch.n_seqs, s->batch.n_tokens).rows_stream;
     if (i == r->model->n_layers)
         return in_slot(s->weight_part, r->output, r->model->dtype, rows, cols_out(r));
     return in_slot(s->weight_part, r->place[i].stream, r->model->dtype, rows, cols_in(r, i));
@@ -438,11 +449,16 @@ static weft_status end_layer(weft_run *r, const weft_layer *l)
 
 static weft_layer_io make_io(weft_run *r, const slot *s, const weft_layer *l)
 {
-    const weft_layer_io io = {.layer = l,
-                              .exec = &r->exec,
-                              .batch = &s->batch,
-                              .shape = shape_of(r, s->batch.n_seqs, s->batch.n_tokens)};
+    const weft_layer_io io = {
+        .layer = l, .exec = &r->exec, .batch = &s->batch, .shape = r->exec.shape};
     return io;
+}
+
+static void begin_pass(weft_run *r, const slot *s, weft_pass pass)
+{
+    r->exec.pass = pass;
+    r->exec.is_again = false;
+    r->exec.shape = shape_of(r, s->batch.n_seqs, s->batch.n_tokens);
 }
 
 weft_status weft_run_forward(weft_run *r, int slot_number)
@@ -450,8 +466,7 @@ weft_status weft_run_forward(weft_run *r, int slot_number)
     slot *s = &r->slots[slot_number];
     if (r->options.n_slots == 0)
         WEFT_FAIL(WEFT_STATUS_ARG, "a run without slots cannot keep what backward needs");
-    r->exec.pass = WEFT_PASS_FORWARD;
-    r->exec.is_again = false;
+    begin_pass(r, s, WEFT_PASS_FORWARD);
     for (int64_t i = 0; i < r->model->n_layers; i++) {
         weft_layer *l = &r->model->layers[i];
         const size_t mark = weft_exec_mark(&r->exec);
@@ -489,13 +504,13 @@ weft_status weft_run_backward(weft_run *r, int slot_number, unsigned parts)
     const int64_t n = r->model->n_layers;
     int64_t widest = 1;
     weft_view turn[2]; /* gradients of the stream, turn and turn about */
-    r->exec.pass = WEFT_PASS_BACKWARD;
+    begin_pass(r, s, WEFT_PASS_BACKWARD);
     r->exec.parts = parts;
     if ((parts & WEFT_BACKWARD_INPUT) != 0)
         weft_i_model_begin_micro_batch(r->model);
     for (int64_t i = 1; i < n; i++)
         widest = WEFT_MAX(widest, cols_in(r, i));
-    const int64_t rows = s->batch.n_seqs * s->batch.n_tokens;
+    const int64_t rows = r->exec.shape.rows_stream;
     for (int k = 0; k < 2; k++)
         WEFT_TRY(weft_exec_view(&r->exec, r->model->dtype, rows, widest, &turn[k]));
     weft_view dy = weft_run_grad_output(r);
@@ -528,11 +543,10 @@ weft_status weft_run_forward_only(weft_run *r, weft_kv *kv)
     slot *s = &r->slots[0];
     const size_t outer = weft_exec_mark(&r->exec);
     const int64_t n = r->model->n_layers;
-    const int64_t rows = s->batch.n_seqs * s->batch.n_tokens;
     int64_t widest = 1;
     weft_view turn[2];
-    r->exec.pass = WEFT_PASS_FORWARD;
-    r->exec.is_again = false;
+    begin_pass(r, s, WEFT_PASS_FORWARD);
+    const int64_t rows = r->exec.shape.rows_stream;
     for (int64_t i = 0; i < n; i++)
         widest = WEFT_MAX(widest, r->model->layers[i].cols_out);
     for (int k = 0; k < 2; k++)
@@ -647,7 +661,7 @@ weft_view weft_run_grad_input(const weft_run *r)
     if (r->grad_input == NULL)
         return weft_view_none();
     return weft_view_make(r->bound_input != NULL ? r->bound_input : r->grad_input, r->model->dtype,
-                          r->options.n_seqs * r->options.n_tokens, r->options.input_cols);
+                          most_stream_rows(r), r->options.input_cols);
 }
 
 weft_view weft_run_grad_output(const weft_run *r)
@@ -655,7 +669,7 @@ weft_view weft_run_grad_output(const weft_run *r)
     if (r->grad_output == NULL)
         return weft_view_none();
     return weft_view_make(r->bound_output != NULL ? r->bound_output : r->grad_output,
-                          r->model->dtype, r->options.n_seqs * r->options.n_tokens, cols_out(r));
+                          r->model->dtype, most_stream_rows(r), cols_out(r));
 }
 
 void weft_run_bind_gradients(weft_run *r, weft_view grad_output, weft_view grad_input)

@@ -30,6 +30,7 @@ typedef enum weft_pass { WEFT_PASS_FORWARD, WEFT_PASS_BACKWARD } weft_pass;
  *   VOCAB_MAX, VOCAB_SUM, VOCAB_TARGET  [rows, 1] f32 of a vocabulary cut over ranks: max, sum, sum
  *   HEAD_INPUT    the head's input: forward as ENTER_COLUMN; its backward is the head's input gradient
  *   EMBEDDING_OUT after the vocabulary-parallel embedding: forward sums (or scatters), backward copies (or gathers)
+ *   LOGITS        f32 logits of a vocabulary cut over ranks, where somebody wants them: forward gathers the columns
  *   ATTENTION_KV, DISPATCH, COMBINE  reserved for context and expert parallelism
  */
 typedef enum weft_region_kind {
@@ -40,6 +41,7 @@ typedef enum weft_region_kind {
     WEFT_REGION_VOCAB_TARGET,
     WEFT_REGION_HEAD_INPUT,
     WEFT_REGION_EMBEDDING_OUT,
+    WEFT_REGION_LOGITS,
     WEFT_REGION_ATTENTION_KV,
     WEFT_REGION_DISPATCH,
     WEFT_REGION_COMBINE

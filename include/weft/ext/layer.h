@@ -49,6 +49,8 @@ typedef struct weft_param {
     weft_param_piece piece[WEFT_PARAM_PIECES];
     int n_pieces;
     weft_grad_kind grad_kind;
+    int64_t
+        partial_unit; /* PARTIAL: rows (1-D: columns) of what slices share (a kv head); 0: they share all of it */
     weft_param_init init;
     double init_std;
     bool is_decayed; /* weight decay applies: matrices and embeddings */
@@ -70,6 +72,8 @@ typedef struct weft_layer_shape {
     int64_t n_tokens;    /* of a sequence, inside */
     int64_t rows_stream; /* of the residual stream */
     int64_t rows_inside; /* n_seqs * n_tokens */
+    int64_t first_row;   /* of the residual stream, among those inside */
+    bool is_stream_cut;  /* the stream has a part of the rows only, be it all of them by chance */
     weft_dtype dtype;    /* of the model */
 } weft_layer_shape;
 
@@ -124,6 +128,7 @@ typedef struct weft_exec {
     bool is_training;    /* dropout acts */
     bool is_again;       /* a forward that only fills the items again: the output is not needed */
     bool is_loss_wanted; /* forward of the last layer computes token losses (evaluation) */
+    weft_layer_shape shape; /* of the pass's micro-batch */
     uint32_t dropout_key[2];
     float
         loss_scale; /* every token's gradient is multiplied by this: 1 / counted tokens of the global batch */

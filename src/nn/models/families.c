@@ -2,8 +2,6 @@
 #include "nn/models/families.h"
 
 #include "base/ctx.h"
-#include "base/error.h"
-#include "nn/model_parts.h"
 
 weft_status weft_i_family_matrix(
     weft_model *m, weft_param **out, int64_t rows, int64_t cols, double std, const char *name)
@@ -22,15 +20,30 @@ weft_status weft_i_family_vector(
     return WEFT_OK;
 }
 
-weft_status weft_i_family_kv_of_head(weft_model *m, int64_t n_heads, int64_t n_kv_heads, int **out)
+weft_status
+weft_i_family_kv_of_head(weft_model *m, const weft_config *c, const weft_model_slice *s, int **out)
 {
+    int64_t first_kv = 0;
+    int64_t n_kv = 0;
     void *p = NULL;
-    WEFT_TRY(weft_i_alloc_new(weft_model_ctx(m)->alloc, (size_t)n_heads, sizeof(int), &p));
+    weft_i_slice_kv(s, c, &first_kv, &n_kv);
+    WEFT_TRY(weft_i_alloc_new(weft_model_ctx(m)->alloc, (size_t)s->n_heads, sizeof(int), &p));
     int *kv = p;
-    for (int64_t i = 0; i < n_heads; i++)
-        kv[i] = (int)(i / (n_heads / n_kv_heads));
+    for (int64_t i = 0; i < s->n_heads; i++)
+        kv[i] = (int)((s->first_head + i) / (c->n_heads / c->n_kv_heads) - first_kv);
     *out = kv;
     return WEFT_OK;
+}
+
+void weft_i_family_cut_ids(weft_param *p, const weft_model_slice *s)
+{
+    const weft_slice_range range = {s->first_id, s->n_ids, true};
+    weft_i_slice_cut(p, 0, &range, 1);
+}
+
+bool weft_i_family_has_item(const weft_model_slice *s, int64_t item)
+{
+    return item >= s->first_item && item < s->first_item + s->n_items;
 }
 
 uint32_t weft_i_family_site(int number, int place)
@@ -41,28 +54,6 @@ uint32_t weft_i_family_site(int number, int place)
 weft_status
 weft_model_from_config(weft_model **out, weft_ctx *ctx, const weft_config *config, weft_dtype dtype)
 {
-    weft_model *m = NULL;
-    weft_status st = WEFT_OK;
-    *out = NULL;
-    WEFT_TRY(weft_model_create(&m, ctx, dtype));
-    m->config = *config;
-    switch (config->family) {
-    case WEFT_FAMILY_GPT2:
-        st = weft_i_gpt2_build(m, config);
-        break;
-    case WEFT_FAMILY_LLAMA:
-        m->has_rope = true;
-        st = weft_i_llama_build(m, config);
-        break;
-    default:
-        st = weft_i_error_set(WEFT_STATUS_UNSUPPORTED, "family %d is none weft builds",
-                              (int)config->family);
-        break;
-    }
-    if (st != WEFT_OK) {
-        weft_model_destroy(m);
-        return st;
-    }
-    *out = m;
-    return WEFT_OK;
+    const weft_model_slice whole = weft_i_slice_whole(config);
+    return weft_i_model_from_slice(out, ctx, config, dtype, &whole);
 }

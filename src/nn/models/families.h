@@ -3,10 +3,10 @@
 #define WEFT_NN_MODELS_FAMILIES_H
 
 #include "nn/block.h"
-#include "weft/model.h"
+#include "nn/models/slice.h"
 
-weft_status weft_i_gpt2_build(weft_model *m, const weft_config *c);
-weft_status weft_i_llama_build(weft_model *m, const weft_config *c);
+weft_status weft_i_gpt2_build(weft_model *m, const weft_config *c, const weft_model_slice *s);
+weft_status weft_i_llama_build(weft_model *m, const weft_config *c, const weft_model_slice *s);
 
 /** Adds [rows, cols], drawn normal(0, std). */
 weft_status weft_i_family_matrix(
@@ -16,10 +16,20 @@ weft_status weft_i_family_matrix(
 weft_status weft_i_family_vector(
     weft_model *m, weft_param **out, int64_t n, weft_param_init init, const char *name);
 
-/** kv_of_head for n_heads queries over n_kv_heads keys, in CONTROL memory. */
-weft_status weft_i_family_kv_of_head(weft_model *m, int64_t n_heads, int64_t n_kv_heads, int **out);
+/** kv_of_head of the slice's query heads, counted from its first kv head, in CONTROL memory. */
+weft_status
+weft_i_family_kv_of_head(weft_model *m, const weft_config *c, const weft_model_slice *s, int **out);
 
-/** A number per dropout of the model. `place` in layer `number`: 0 embedding, 1 attention, 2 and 3 the two residuals. */
+/** Of a table [vocabulary, C]: the slice's rows. */
+void weft_i_family_cut_ids(weft_param *p, const weft_model_slice *s);
+
+/** Whether item number `item` of the list embedding | blocks | head is built here. */
+bool weft_i_family_has_item(const weft_model_slice *s, int64_t item);
+
+/**
+ * A number per dropout of the model. `place` in item `number` of the whole list: 0 embedding, 1 attention, 2 and 3 the two
+ * residuals.
+ */
 uint32_t weft_i_family_site(int number, int place);
 
 #endif

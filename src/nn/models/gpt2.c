@@ -14,14 +14,12 @@
 #include "nn/embedding.h"
 #include "nn/head.h"
 
-/* One [in, out] weight with its bias. */
+/* One [in, out] weight with its bias, of full size. */
 static weft_status
 add_conv1d(weft_model *m, weft_linear *l, const char *name, int64_t in, int64_t out, double std)
 {
     char full[WEFT_PARAM_NAME_BYTES];
     l->n_parts = 1;
-    l->in = in;
-    l->out[0] = out;
     l->is_in_out = true;
     WEFT_TRY(weft_i_str_print(full, sizeof(full), "%s.weight", name));
     WEFT_TRY(weft_i_family_matrix(m, &l->weight[0], in, out, std, full));
@@ -29,7 +27,28 @@ add_conv1d(weft_model *m, weft_linear *l, const char *name, int64_t in, int64_t 
     return weft_i_family_vector(m, &l->bias[0], out, WEFT_INIT_ZEROS, full);
 }
 
-static weft_status add_norm(weft_model *m, weft_norm *n, const weft_config *c, const char *name)
+/* Column-parallel: of the outputs those of the ranges. */
+static void cut_column(weft_linear *l, const weft_slice_range *ranges, int n_ranges)
+{
+    weft_i_slice_cut(l->weight[0], 1, ranges, n_ranges);
+    weft_i_slice_cut(l->bias[0], 1, ranges, n_ranges);
+    l->in = l->weight[0]->rows;
+    l->out[0] = l->weight[0]->cols;
+}
+
+/* Row-parallel: of the inputs those of the range; the bias is added to the sum. */
+static void cut_row(weft_linear *l, int64_t first, int64_t n, const weft_model_slice *s)
+{
+    const weft_slice_range range = {first, n, true};
+    weft_i_slice_cut(l->weight[0], 0, &range, 1);
+    weft_i_slice_same(l->bias[0], s);
+    l->in = l->weight[0]->rows;
+    l->out[0] = l->weight[0]->cols;
+    l->is_bias_apart = true;
+}
+
+static weft_status add_norm(
+    weft_model *m, weft_norm *n, const weft_config *c, const weft_model_slice *s, const char *name)
 {
     char full[WEFT_PARAM_NAME_BYTES];
     n->kind = WEFT_NORM_LAYER;
@@ -37,7 +56,10 @@ static weft_status add_norm(weft_model *m, weft_norm *n, const weft_config *c, c
     WEFT_TRY(weft_i_str_print(full, sizeof(full), "%s.weight", name));
     WEFT_TRY(weft_i_family_vector(m, &n->gain, c->hidden_size, WEFT_INIT_ONES, full));
     WEFT_TRY(weft_i_str_print(full, sizeof(full), "%s.bias", name));
-    return weft_i_family_vector(m, &n->bias, c->hidden_size, WEFT_INIT_ZEROS, full);
+    WEFT_TRY(weft_i_family_vector(m, &n->bias, c->hidden_size, WEFT_INIT_ZEROS, full));
+    weft_i_slice_stream(n->gain, s);
+    weft_i_slice_stream(n->bias, s);
+    return WEFT_OK;
 }
 
 static float attention_scale(const weft_config *c, int64_t layer)
@@ -48,64 +70,124 @@ static float attention_scale(const weft_config *c, int64_t layer)
     return (float)scale;
 }
 
-static weft_status add_block(weft_model *m, const weft_config *c, int64_t i)
+/* "transformer.h.I.NAME" */
+static weft_status layer_name(char *out, int64_t i, const char *name)
+{
+    return weft_i_str_print(out, WEFT_PARAM_NAME_BYTES, "transformer.h.%lld.%s", (long long)i,
+                            name);
+}
+
+static weft_status add_attention(
+    weft_model *m, weft_attention *a, const weft_config *c, const weft_model_slice *s, int64_t i)
 {
     const double std = c->initializer_range;
     const double out_std = std / sqrt(2.0 * (double)c->n_layers);
     const int64_t h = c->hidden_size;
-    const int number = (int)weft_model_layer_count(m);
+    const int64_t first = s->first_head * c->head_dim;
+    const int64_t n = s->n_heads * c->head_dim;
     char name[WEFT_PARAM_NAME_BYTES];
-    weft_block b = {.cols = h,
-                    .resid_dropout = (float)c->resid_dropout,
-                    .site1 = weft_i_family_site(number, 2),
-                    .site2 = weft_i_family_site(number, 3)};
-    weft_attention *a = &b.attention;
-    a->n_heads = a->n_kv_heads = c->n_heads;
+    a->n_heads = a->n_kv_heads = s->n_heads;
+    a->first_head = s->first_head;
     a->head_dim = c->head_dim;
     a->scale = attention_scale(c, i);
     a->dropout = (float)c->attn_dropout;
-    a->site = weft_i_family_site(number, 1);
-    a->out.is_bias_apart = true;
-    b.mlp.activation = c->activation;
-    b.mlp.width = c->ffn_size;
-    b.mlp.down.is_bias_apart = true;
-
-    const char *const prefix = "transformer.h";
-    const size_t size = sizeof(name);
-    WEFT_TRY(weft_i_str_print(name, size, "%s.%lld.ln_1", prefix, (long long)i));
-    WEFT_TRY(add_norm(m, &b.norm1, c, name));
-    WEFT_TRY(weft_i_str_print(name, size, "%s.%lld.attn.c_attn", prefix, (long long)i));
+    /* The fused product is cut by its parts: q | k | v of the heads here. */
+    const weft_slice_range parts[3] = {
+        {first, n, true}, {h + first, n, true}, {2 * h + first, n, true}};
+    WEFT_TRY(layer_name(name, i, "attn.c_attn"));
     WEFT_TRY(add_conv1d(m, &a->qkv, name, h, 3 * h, std));
-    WEFT_TRY(weft_i_str_print(name, size, "%s.%lld.attn.c_proj", prefix, (long long)i));
+    cut_column(&a->qkv, parts, 3);
+    WEFT_TRY(layer_name(name, i, "attn.c_proj"));
     WEFT_TRY(add_conv1d(m, &a->out, name, h, h, out_std));
-    WEFT_TRY(weft_i_str_print(name, size, "%s.%lld.ln_2", prefix, (long long)i));
-    WEFT_TRY(add_norm(m, &b.norm2, c, name));
-    WEFT_TRY(weft_i_str_print(name, size, "%s.%lld.mlp.c_fc", prefix, (long long)i));
-    WEFT_TRY(add_conv1d(m, &b.mlp.up, name, h, c->ffn_size, std));
-    WEFT_TRY(weft_i_str_print(name, size, "%s.%lld.mlp.c_proj", prefix, (long long)i));
-    WEFT_TRY(add_conv1d(m, &b.mlp.down, name, c->ffn_size, h, out_std));
-    WEFT_TRY(weft_i_family_kv_of_head(m, a->n_heads, a->n_kv_heads, &a->kv_of_head));
+    cut_row(&a->out, first, n, s);
+    return WEFT_OK;
+}
+
+static weft_status
+add_mlp(weft_model *m, weft_mlp *mlp, const weft_config *c, const weft_model_slice *s, int64_t i)
+{
+    const double std = c->initializer_range;
+    const double out_std = std / sqrt(2.0 * (double)c->n_layers);
+    const weft_slice_range range = {s->first_ffn, s->n_ffn, true};
+    char name[WEFT_PARAM_NAME_BYTES];
+    mlp->activation = c->activation;
+    mlp->width = s->n_ffn;
+    WEFT_TRY(layer_name(name, i, "mlp.c_fc"));
+    WEFT_TRY(add_conv1d(m, &mlp->up, name, c->hidden_size, c->ffn_size, std));
+    cut_column(&mlp->up, &range, 1);
+    WEFT_TRY(layer_name(name, i, "mlp.c_proj"));
+    WEFT_TRY(add_conv1d(m, &mlp->down, name, c->ffn_size, c->hidden_size, out_std));
+    cut_row(&mlp->down, s->first_ffn, s->n_ffn, s);
+    return WEFT_OK;
+}
+
+static weft_status
+add_block(weft_model *m, const weft_config *c, const weft_model_slice *s, int64_t i)
+{
+    const int number = (int)i + 1; /* in the whole list */
+    char name[WEFT_PARAM_NAME_BYTES];
+    weft_block b = {.cols = c->hidden_size,
+                    .resid_dropout = (float)c->resid_dropout,
+                    .site1 = weft_i_family_site(number, 2),
+                    .site2 = weft_i_family_site(number, 3)};
+    b.attention.site = weft_i_family_site(number, 1);
+    WEFT_TRY(layer_name(name, i, "ln_1"));
+    WEFT_TRY(add_norm(m, &b.norm1, c, s, name));
+    WEFT_TRY(add_attention(m, &b.attention, c, s, i));
+    WEFT_TRY(layer_name(name, i, "ln_2"));
+    WEFT_TRY(add_norm(m, &b.norm2, c, s, name));
+    WEFT_TRY(add_mlp(m, &b.mlp, c, s, i));
+    WEFT_TRY(weft_i_family_kv_of_head(m, c, s, &b.attention.kv_of_head));
     return weft_i_block_add(m, &b);
 }
 
-weft_status weft_i_gpt2_build(weft_model *m, const weft_config *c)
+static weft_status
+add_table(weft_model *m, weft_param **out, const weft_config *c, const weft_model_slice *s)
 {
-    const double std = c->initializer_range;
-    weft_embedding e = {.cols = c->hidden_size,
-                        .dropout = (float)c->embd_dropout,
-                        .site = weft_i_family_site(0, 0)};
-    weft_head head = {.cols = c->hidden_size};
-    WEFT_TRY(weft_i_family_matrix(m, &e.tokens, c->vocab_size, c->hidden_size, std,
+    WEFT_TRY(weft_i_family_matrix(m, out, c->vocab_size, c->hidden_size, c->initializer_range,
                                   "transformer.wte.weight"));
-    WEFT_TRY(weft_i_family_matrix(m, &e.positions, c->max_positions, c->hidden_size, std,
-                                  "transformer.wpe.weight"));
-    WEFT_TRY(weft_i_embedding_add(m, &e));
-    for (int64_t i = 0; i < c->n_layers; i++)
-        WEFT_TRY(add_block(m, c, i));
-    WEFT_TRY(add_norm(m, &head.norm, c, "transformer.ln_f"));
-    head.weight = e.tokens;
-    if (!c->is_tied)
-        WEFT_TRY(weft_i_family_matrix(m, &head.weight, c->vocab_size, c->hidden_size, std,
-                                      "lm_head.weight"));
+    weft_i_family_cut_ids(*out, s);
+    return WEFT_OK;
+}
+
+static weft_status
+add_embedding(weft_model *m, weft_embedding *e, const weft_config *c, const weft_model_slice *s)
+{
+    e->cols = c->hidden_size;
+    e->first_id = s->first_id;
+    e->dropout = (float)c->embd_dropout;
+    e->site = weft_i_family_site(0, 0);
+    WEFT_TRY(add_table(m, &e->tokens, c, s));
+    WEFT_TRY(weft_i_family_matrix(m, &e->positions, c->max_positions, c->hidden_size,
+                                  c->initializer_range, "transformer.wpe.weight"));
+    weft_i_slice_same(e->positions, s);
+    return weft_i_embedding_add(m, e);
+}
+
+static weft_status
+add_head(weft_model *m, weft_param *table, const weft_config *c, const weft_model_slice *s)
+{
+    weft_head head = {.cols = c->hidden_size, .first_id = s->first_id, .weight = table};
+    WEFT_TRY(add_norm(m, &head.norm, c, s, "transformer.ln_f"));
+    if (!c->is_tied) {
+        WEFT_TRY(weft_i_family_matrix(m, &head.weight, c->vocab_size, c->hidden_size,
+                                      c->initializer_range, "lm_head.weight"));
+        weft_i_family_cut_ids(head.weight, s);
+    } else if (table == NULL) { /* another stage has the embedding and owns the table */
+        WEFT_TRY(add_table(m, &head.weight, c, s));
+        head.weight->piece[0].is_owned = false;
+    }
     return weft_i_head_add(m, &head);
+}
+
+weft_status weft_i_gpt2_build(weft_model *m, const weft_config *c, const weft_model_slice *s)
+{
+    weft_embedding e = {.tokens = NULL};
+    if (weft_i_family_has_item(s, 0))
+        WEFT_TRY(add_embedding(m, &e, c, s));
+    for (int64_t i = 0; i < c->n_layers; i++) {
+        if (weft_i_family_has_item(s, i + 1))
+            WEFT_TRY(add_block(m, c, s, i));
+    }
+    return weft_i_family_has_item(s, c->n_layers + 1) ? add_head(m, e.tokens, c, s) : WEFT_OK;
 }
