@@ -318,7 +318,6 @@ static void test_infer_generate_ranks__all_ranks_run_the_same_passes(void **stat
     const tiny_folder ending = {.config = tiny_config(tiny_llama, "\"eos_token_id\": null", eos)};
     o.model = tiny_write(*state, "ending", &ending, folder);
     o.layout.dp = 2;
-    o.layout.backend = "cpu"; /* what the dry run stands for */
     for (int64_t stage = 0; stage <= 3; stage++) {
         lockstep c = {.folder = folder, .options = o};
         weft_layout layout;

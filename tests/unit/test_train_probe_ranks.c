@@ -34,8 +34,10 @@ static void choose_method(weft_layout_options *o, int64_t method)
 /* Sanitizers make ranks that are many slow. */
 #ifdef WEFT_SANITIZED
 #define N_SIZES 2
+#define N_MICRO 1
 #else
 #define N_SIZES 4
+#define N_MICRO 2
 #endif
 
 typedef struct setup {
@@ -116,7 +118,7 @@ check_methods(void **state, const char *config, int64_t vocab, const char *dtype
     int turn = 0;
 
     make(&u, state, config, vocab, 7);
-    for (int64_t micro = 1; micro <= 2; micro++) {
+    for (int64_t micro = 1; micro <= N_MICRO; micro++) {
         weft_layout_options o = u.options.layout;
         o.dtype = dtype;
         o.micro_batch_size = micro;
@@ -178,7 +180,7 @@ static void test_train_probe_ranks__reproducible_has_the_bits_of_one_rank(void *
     int turn = 0;
 
     make(&u, state, odd_gpt2, 257, 7);
-    for (int64_t micro = 1; micro <= 3; micro++) {
+    for (int64_t micro = 1; micro <= N_MICRO + 1; micro++) {
         weft_layout_options o = u.options.layout;
         o.micro_batch_size = micro;
         o.reproducible = true;
