@@ -192,6 +192,7 @@ static weft_status run_rank(void *user, weft_mesh *mesh)
     if (s.is_speaker)
         fill_result(call->result, &s);
 out:
+    (void)weft_i_mesh_fail(mesh, st);
     close_session(&s);
     return st;
 }

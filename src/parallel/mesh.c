@@ -296,6 +296,14 @@ void weft_i_mesh_begin(weft_mesh *m)
     m->has_begun = true;
 }
 
+weft_status weft_i_mesh_fail(weft_mesh *m, weft_status st)
+{
+    weft_comm *const world = m->comm[WEFT_AXIS_WORLD];
+    if (st != WEFT_OK)
+        world->ops->abort(world, st, weft_last_error());
+    return st;
+}
+
 weft_status weft_i_mesh_end_step(weft_mesh *m)
 {
     for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++) {

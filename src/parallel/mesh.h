@@ -76,6 +76,15 @@ double weft_i_mesh_wait_seconds(const weft_mesh *m);
 void weft_i_mesh_begin(weft_mesh *m);
 
 /**
+ * This rank failed: the calls of all ranks end, and none touches this rank's buffers any more, so that it may free them. To be
+ * called before anything is freed; `st` and weft_last_error() are the cause for the others. WEFT_OK: nothing.
+ *
+ * @collective  none
+ * @return      st
+ */
+weft_status weft_i_mesh_fail(weft_mesh *m, weft_status st);
+
+/**
  * A step ends: with WEFT_COMM_CHECK=global every message that was sent over an axis was received.
  *
  * @collective  each axis longer than 1, when calls are compared: weft_i_check_end_step

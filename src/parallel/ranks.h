@@ -4,7 +4,7 @@
 
 #include "parallel/mesh.h"
 
-/** What a rank runs. It returns its own status; before that every collective it began is over or failed. */
+/** What a rank runs. It returns its own status; when it fails it calls weft_i_mesh_fail before it frees anything. */
 typedef weft_status weft_rank_fn(void *user, weft_mesh *mesh);
 
 /**

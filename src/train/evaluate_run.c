@@ -152,6 +152,7 @@ static weft_status run_rank(void *user, weft_mesh *mesh)
         call->result->seconds = weft_i_clock_seconds() - start;
     }
 out:
+    (void)weft_i_mesh_fail(mesh, st);
     close_session(&s);
     return st;
 }

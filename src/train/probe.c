@@ -248,7 +248,7 @@ static weft_status run_rank(void *user, weft_mesh *mesh)
     probe_session s = {.mesh = mesh, .ctx = mesh->ctx, .is_grads = call->options->grads};
     weft_probe_result result = {.loss = 0.0};
 
-    const weft_status st = run_session(&result, &s, call->options);
+    const weft_status st = weft_i_mesh_fail(mesh, run_session(&result, &s, call->options));
     close_session(&s);
     if (st == WEFT_OK && mesh->world_rank == 0)
         *call->result = result;

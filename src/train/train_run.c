@@ -109,6 +109,7 @@ static weft_status run_rank(void *user, weft_mesh *mesh)
     st = weft_i_metrics_close(&s.metrics);
     s.metrics.file.fd = -1;
 out:
+    (void)weft_i_mesh_fail(mesh, st);
     weft_i_train_session_close(&s);
     return st;
 }

@@ -163,7 +163,42 @@ static void test_parallel_ranks__one_rank_fails_without_a_prefix(void **state)
     assert_int_equal(strncmp(weft_last_error(), "the disk", 8), 0);
 }
 
-/* Rank 1 works without end and asks only whether the world still stands. */
+#define STARTED_ELEMS 300000
+
+/* Every rank starts; rank 1 fails with the call on its way, and its memory is gone while the others work on it. */
+static weft_status start_and_fail(void *user, weft_mesh *m)
+{
+    void *block = NULL;
+    weft_request request = {0};
+    (void)user;
+    WEFT_TRY(weft_i_alloc_get(m->ctx->alloc, WEFT_MEM_GRADIENTS, STARTED_ELEMS * sizeof(float),
+                              "gradients", &block));
+    weft_comm *const c = m->comm[WEFT_AXIS_DP];
+    const weft_message message = {.op = WEFT_COMM_ALL_REDUCE,
+                                  .dtype = WEFT_DTYPE_F32,
+                                  .send = block,
+                                  .recv = block,
+                                  .n_elems = STARTED_ELEMS,
+                                  .tensor = "wte"};
+    weft_status st = c->ops->start(c, &message, &request);
+    if (st == WEFT_OK && m->world_rank == 1)
+        st = weft_i_error_set(WEFT_STATUS_NUMERIC, "the loss was not finite");
+    if (st == WEFT_OK)
+        st = c->ops->wait(c, &request);
+    (void)weft_i_mesh_fail(m, st);
+    weft_i_alloc_put(m->ctx->alloc, block);
+    return st;
+}
+
+static void test_parallel_ranks__a_failing_rank_may_free_what_it_had_started(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 30; i++)
+        CHECK_FAILS(run(2 + i % 3, start_and_fail, NULL), WEFT_STATUS_NUMERIC,
+                    "rank 1: the loss was not finite");
+}
+
+/* The others work without end and asks only whether the world still stands. */
 static weft_status work_on(void *user, weft_mesh *m)
 {
     (void)user;
@@ -524,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_parallel_ranks__each_has_its_own_context_and_they_meet),
         cmocka_unit_test(test_parallel_ranks__one_rank_runs_on_the_calling_thread),
         cmocka_unit_test(test_parallel_ranks__a_failing_rank_ends_all_and_is_named),
+        cmocka_unit_test(test_parallel_ranks__a_failing_rank_may_free_what_it_had_started),
         cmocka_unit_test(test_parallel_ranks__one_rank_fails_without_a_prefix),
         cmocka_unit_test(test_parallel_ranks__a_computing_rank_learns_of_a_failure),
         cmocka_unit_test(test_parallel_ranks__a_rank_that_does_not_end_is_named),
