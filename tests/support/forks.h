@@ -26,7 +26,8 @@ void forks_run(const forks *f, int first, int n);
 void *forks_share(size_t n_bytes);
 void forks_unshare(void *p, size_t n_bytes);
 
-/** Threads of this process; those that were joined may be on their way out yet and are waited for a second. */
+/** Threads of this process; those that were joined may be on their way out yet and are waited for a second.
+    1 under a sanitizer. */
 int forks_count_threads(void);
 
 #endif

@@ -29,18 +29,20 @@ typedef struct plan {
     weft_family family;
     bool is_reproducible, is_evaluating;
     const char *recompute;
+    const char *strategy;
 } plan;
 
 /* Two rounds of micro-batches, in the second of which a rank has none; saves after each step. */
 static const plan plans[] = {
-    {"ddp 2", 2, 0, WEFT_FAMILY_LLAMA, false, true, "none"},
-    {"ddp 3 reproducible", 3, 0, WEFT_FAMILY_GPT2, true, false, "none"},
-    {"zero1 3", 3, 1, WEFT_FAMILY_LLAMA, false, true, "none"},
-    {"zero1 2", 2, 1, WEFT_FAMILY_GPT2, false, false, "full"},
-    {"zero2 2", 2, 2, WEFT_FAMILY_GPT2, false, true, "none"},
-    {"zero2 3", 3, 2, WEFT_FAMILY_LLAMA, false, false, "selective"},
-    {"zero3 2", 2, 3, WEFT_FAMILY_GPT2, false, true, "none"},
-    {"zero3 3 recompute", 3, 3, WEFT_FAMILY_LLAMA, true, false, "full"},
+    {"ddp 2", 2, 0, WEFT_FAMILY_LLAMA, false, true, "none", ""},
+    {"ddp 3 reproducible", 3, 0, WEFT_FAMILY_GPT2, true, false, "none", ""},
+    {"zero1 3", 3, 1, WEFT_FAMILY_LLAMA, false, true, "none", ""},
+    {"zero1 2", 2, 1, WEFT_FAMILY_GPT2, false, false, "full", ""},
+    {"zero2 2", 2, 2, WEFT_FAMILY_GPT2, false, true, "none", ""},
+    {"zero2 3", 3, 2, WEFT_FAMILY_LLAMA, false, false, "selective", ""},
+    {"zero3 2", 2, 3, WEFT_FAMILY_GPT2, false, true, "none", ""},
+    {"zero3 3 recompute", 3, 3, WEFT_FAMILY_LLAMA, true, false, "full", ""},
+    {"data-parallel 3", 3, 0, WEFT_FAMILY_LLAMA, false, true, "none", "data-parallel"},
 };
 
 /* What a case found out. */
@@ -172,6 +174,7 @@ static void use_plan(sweep *s, const plan *p, scratch *dir)
     weft_train_options *const o = &s->c.options;
     o->layout.dp = p->dp;
     o->layout.zero_stage = p->stage;
+    o->layout.strategy = p->strategy;
     o->layout.reproducible = p->is_reproducible;
     o->layout.recompute = p->recompute;
     o->layout.micro_batch_size = 1;
@@ -423,13 +426,15 @@ PLAN(4)
 PLAN(5)
 PLAN(6)
 PLAN(7)
+PLAN(8)
 
 #define TEST(name)                                                                                 \
     cmocka_unit_test_setup_teardown(test_parallel_faults__##name, scratch_setup, scratch_teardown)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(plan_0), TEST(plan_1), TEST(plan_2), TEST(plan_3),
-                                       TEST(plan_4), TEST(plan_5), TEST(plan_6), TEST(plan_7)};
+    const struct CMUnitTest tests[] = {TEST(plan_0), TEST(plan_1), TEST(plan_2),
+                                       TEST(plan_3), TEST(plan_4), TEST(plan_5),
+                                       TEST(plan_6), TEST(plan_7), TEST(plan_8)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

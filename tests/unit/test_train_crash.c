@@ -73,6 +73,15 @@ static int count_left_over(const train_case *c)
     return n;
 }
 
+/* Three ranks, the last of which has a micro-batch less. */
+static void share(train_case *c, int64_t zero_stage)
+{
+    c->options.layout.dp = 3;
+    c->options.layout.zero_stage = zero_stage;
+    c->options.layout.micro_batch_size = 1;
+    c->options.layout.global_batch_size = 4;
+}
+
 /* Kills of one rank's run, or of one of three that share out everything. */
 static void kill_and_go_on(void **state, bool is_shared)
 {
@@ -85,12 +94,8 @@ static void kill_and_go_on(void **state, bool is_shared)
     c.options.save_interval = 1;
     c.options.train_steps = N_STEPS;
     c.options.lr_schedule = "constant";
-    if (is_shared) {
-        c.options.layout.dp = 3;
-        c.options.layout.zero_stage = 3;
-        c.options.layout.micro_batch_size = 1;
-        c.options.layout.global_batch_size = 4;
-    }
+    if (is_shared)
+        share(&c, 3);
     CHECK_OK(weft_i_checkpoint_latest(c.s->alloc, c.out, dir));
     for (int i = 0; i < N_KILLS; i++) {
         int fd = -1;
@@ -171,11 +176,13 @@ static void check_full_disk(train_case *c, const char *reason)
 }
 
 /* A limit on the size of files stands in for the disk: writing fails in the middle of the optimizer's state. */
-static void test_train_crash__a_file_that_may_not_grow(void **state)
+static void limit_and_go_on(void **state, bool is_shared)
 {
     train_case c;
     struct rlimit before, limit;
     train_case_init(&c, *state, WEFT_FAMILY_LLAMA, 0.0);
+    if (is_shared)
+        share(&c, 2);
     c.options.train_steps = 2;
     CHECK_OK(train_case_run(&c, NULL));
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -192,10 +199,22 @@ static void test_train_crash__a_file_that_may_not_grow(void **state)
     CHECK_OK(train_case_run(&c, NULL)); /* with room again it goes on */
 }
 
-static void test_train_crash__a_full_disk(void **state)
+static void test_train_crash__a_file_that_may_not_grow(void **state)
+{
+    limit_and_go_on(state, false);
+}
+
+static void test_train_crash__a_file_that_may_not_grow_for_ranks(void **state)
+{
+    limit_and_go_on(state, true);
+}
+
+static void fill_disk(void **state, bool is_shared)
 {
     train_case c;
     train_case_init(&c, *state, WEFT_FAMILY_LLAMA, 0.0);
+    if (is_shared)
+        share(&c, 1);
     assert_int_equal(mkdir(c.out, 0777), 0);
     if (mount("tmpfs", c.out, "tmpfs", 0, "size=900k") != 0) {
         print_message("no tmpfs can be mounted here: the test with a full disk is left out\n");
@@ -213,6 +232,16 @@ static void test_train_crash__a_full_disk(void **state)
     assert_int_equal(st, WEFT_STATUS_IO);
 }
 
+static void test_train_crash__a_full_disk(void **state)
+{
+    fill_disk(state, false);
+}
+
+static void test_train_crash__a_full_disk_of_ranks(void **state)
+{
+    fill_disk(state, true);
+}
+
 #define TEST(name)                                                                                 \
     cmocka_unit_test_setup_teardown(test_train_crash__##name, scratch_setup, scratch_teardown)
 
@@ -222,7 +251,9 @@ int main(void)
         TEST(a_killed_run_goes_on),
         TEST(a_killed_run_of_ranks_goes_on),
         TEST(a_file_that_may_not_grow),
+        TEST(a_file_that_may_not_grow_for_ranks),
         TEST(a_full_disk),
+        TEST(a_full_disk_of_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
