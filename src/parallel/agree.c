@@ -20,55 +20,72 @@
 
 #define WORDS(bytes) ((int64_t)((bytes) / sizeof(int64_t)))
 
+/* A failure as it is passed on. */
+typedef struct told_failure {
+    int64_t status;
+    char text[TEXT_BYTES];
+} told_failure;
+
+/* What failed on `root`, for all. */
+static weft_status tell(weft_mesh *m, int root, weft_status st, told_failure *told)
+{
+    *told = (told_failure){.status = WEFT_OK};
+    if (m->world_rank == root && st != WEFT_OK) {
+        told->status = st;
+        (void)snprintf(told->text, sizeof(told->text), "%s", weft_last_error());
+    }
+    const weft_message message = {.op = WEFT_COMM_BROADCAST,
+                                  .dtype = WEFT_DTYPE_I64,
+                                  .send = told,
+                                  .recv = told,
+                                  .n_elems = WORDS(sizeof(*told)),
+                                  .peer = root,
+                                  .is_host = true,
+                                  .tensor = "the message of a failure"};
+    return weft_comm_call(m->comm[WEFT_AXIS_WORLD], &message);
+}
+
+static weft_status largest(weft_mesh *m, int64_t *value, const char *what)
+{
+    const weft_message message = {.op = WEFT_COMM_ALL_REDUCE,
+                                  .dtype = WEFT_DTYPE_I64,
+                                  .reduction = WEFT_REDUCTION_MAX,
+                                  .send = value,
+                                  .recv = value,
+                                  .n_elems = 1,
+                                  .is_host = true,
+                                  .tensor = what};
+    return weft_comm_call(m->comm[WEFT_AXIS_WORLD], &message);
+}
+
 weft_status weft_i_mesh_agree(weft_mesh *m, weft_status st)
 {
-    weft_comm *const world = m->comm[WEFT_AXIS_WORLD];
-    int64_t failed = st != WEFT_OK ? world->size - world->rank : 0; /* the lowest has the largest */
-    if (world->size == 1)
+    int64_t failed =
+        st != WEFT_OK ? m->world_size - m->world_rank : 0; /* the lowest: the largest */
+    told_failure told;
+    if (m->world_size == 1)
         return st;
-    const weft_message largest = {.op = WEFT_COMM_ALL_REDUCE,
-                                  .dtype = WEFT_DTYPE_I64,
-                                  .reduction = WEFT_REDUCTION_MAX,
-                                  .send = &failed,
-                                  .recv = &failed,
-                                  .n_elems = 1,
-                                  .is_host = true,
-                                  .tensor = "agreement"};
-    WEFT_TRY(weft_comm_call(world, &largest));
+    WEFT_TRY(largest(m, &failed, "agreement"));
     if (failed == 0)
         return WEFT_OK;
-    struct {
-        int64_t status;
-        char text[TEXT_BYTES];
-    } told = {0};
-    const int root = (int)(world->size - failed);
-    if (world->rank == root) {
-        told.status = st;
-        (void)snprintf(told.text, sizeof(told.text), "%s", weft_last_error());
-    }
-    const weft_message tell = {.op = WEFT_COMM_BROADCAST,
-                               .dtype = WEFT_DTYPE_I64,
-                               .send = &told,
-                               .recv = &told,
-                               .n_elems = WORDS(sizeof(told)),
-                               .peer = root,
-                               .is_host = true,
-                               .tensor = "the message of a failure"};
-    WEFT_TRY(weft_comm_call(world, &tell));
+    const int root = (int)(m->world_size - failed);
+    WEFT_TRY(tell(m, root, st, &told));
     /* What all have met alike is no rank's own. */
     int64_t is_other = st != (weft_status)told.status || strcmp(weft_last_error(), told.text) != 0;
-    const weft_message compare = {.op = WEFT_COMM_ALL_REDUCE,
-                                  .dtype = WEFT_DTYPE_I64,
-                                  .reduction = WEFT_REDUCTION_MAX,
-                                  .send = &is_other,
-                                  .recv = &is_other,
-                                  .n_elems = 1,
-                                  .is_host = true,
-                                  .tensor = "agreement on a failure"};
-    WEFT_TRY(weft_comm_call(world, &compare));
+    WEFT_TRY(largest(m, &is_other, "agreement on a failure"));
     if (is_other == 0)
         return st;
     WEFT_FAIL((weft_status)told.status, "rank %d: %s", root, told.text);
+}
+
+weft_status weft_i_mesh_agree_on_rank0(weft_mesh *m, weft_status st)
+{
+    told_failure told;
+    if (m->world_size == 1)
+        return st;
+    WEFT_TRY(tell(m, 0, st, &told));
+    return told.status == WEFT_OK ? WEFT_OK
+                                  : weft_i_error_set((weft_status)told.status, "%s", told.text);
 }
 
 /* FNV-1a. */

@@ -37,6 +37,14 @@ weft_status weft_i_ranks_run(const weft_layout *layout,
  */
 weft_status weft_i_mesh_agree(weft_mesh *m, weft_status st);
 
+/**
+ * The outcome of what rank 0 does for all (its folder, its lock): its status and message on every rank, as they would be on one
+ * rank. `st` is read on rank 0.
+ *
+ * @collective  world: 1 broadcast of 129 I64
+ */
+weft_status weft_i_mesh_agree_on_rank0(weft_mesh *m, weft_status st);
+
 /** One thing on which all ranks must agree before the first step. */
 typedef struct weft_agreed {
     const char *what;  /* "version", "config", "model header", "data", "options" */

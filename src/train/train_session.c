@@ -45,7 +45,7 @@ static weft_status find_checkpoint(weft_train_session *s)
         st = weft_i_out_lock(&s->lock, o->out);
     if (s->is_speaker && st == WEFT_OK)
         st = weft_i_resume_find(s->ctx->alloc, o->out, o->resume, s->resume_dir);
-    WEFT_TRY(weft_i_mesh_agree(s->mesh, st));
+    WEFT_TRY(weft_i_mesh_agree_on_rank0(s->mesh, st));
     return weft_i_mesh_from_rank0(s->mesh, s->resume_dir, sizeof(s->resume_dir),
                                   "checkpoint to go on from");
 }
@@ -264,7 +264,7 @@ weft_status weft_i_train_session_take(weft_train_session *s)
     s->base_bytes = weft_i_env_resident_bytes();
     WEFT_TRY(weft_i_mesh_agree(s->mesh, WEFT_OK)); /* nobody takes before everybody has looked */
     WEFT_TRY(take_trainer(s));
-    WEFT_TRY(weft_i_mesh_agree(s->mesh, s->is_speaker ? open_out(s) : WEFT_OK));
+    WEFT_TRY(weft_i_mesh_agree_on_rank0(s->mesh, s->is_speaker ? open_out(s) : WEFT_OK));
     note_memory(s);
     return WEFT_OK;
 }

@@ -377,6 +377,34 @@ static void test_parallel_ranks__agree_gives_everybody_the_lowest_failure(void *
     assert_int_equal(atomic_load(&a.n_ok), 0);
 }
 
+/* Rank 0 alone does something for all: nobody else has a status of it. */
+static weft_status agree_on_rank0(void *user, weft_mesh *m)
+{
+    agreeing *const a = user;
+    weft_status st = WEFT_OK;
+    if (m->world_rank == 0 && a->failing_ranks != 0)
+        st = weft_i_error_set(WEFT_STATUS_IO, "the folder is not there");
+    st = weft_i_mesh_agree_on_rank0(m, st);
+    if (st == WEFT_OK)
+        (void)atomic_fetch_add(&a->n_ok, 1);
+    return st;
+}
+
+static void test_parallel_ranks__what_rank_0_does_for_all_names_no_rank(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++) {
+        agreeing a = {.failing_ranks = 0};
+        atomic_init(&a.n_ok, 0);
+        CHECK_OK(run(n, agree_on_rank0, &a));
+        assert_int_equal(atomic_load(&a.n_ok), n);
+        a.failing_ranks = 1;
+        CHECK_FAILS(run(n, agree_on_rank0, &a), WEFT_STATUS_IO, "the folder is not there");
+        assert_string_equal(weft_last_error(), "the folder is not there");
+        assert_int_equal(atomic_load(&a.n_ok), n);
+    }
+}
+
 static weft_status agree_on_one_failure(void *user, weft_mesh *m)
 {
     (void)user;
@@ -566,6 +594,7 @@ int main(void)
         cmocka_unit_test(test_parallel_ranks__a_failure_after_the_start_is_the_runs),
         cmocka_unit_test(test_parallel_ranks__traces_of_all_ranks_are_joined_also_after_a_failure),
         cmocka_unit_test(test_parallel_ranks__agree_gives_everybody_the_lowest_failure),
+        cmocka_unit_test(test_parallel_ranks__what_rank_0_does_for_all_names_no_rank),
         cmocka_unit_test(test_parallel_ranks__what_all_meet_alike_names_no_rank),
         cmocka_unit_test(test_parallel_ranks__compare_names_the_odd_rank_and_both_values),
         cmocka_unit_test(test_parallel_ranks__rank_0_speaks_the_others_only_of_errors),
