@@ -86,7 +86,8 @@ static const weft_option run[] = {
      .argument = "X", .help = "Saves and ends before this time is over; 0: no limit."},
     {"memory-limit-mb", WEFT_OPTION_REAL, WEFT_AT_REAL(T, memory_limit_mb), .fallback = "0",
      .shown = "what the machine has", .argument = "X",
-     .help = "A run that needs more is refused before its first step; 0: what the machine has."},
+     .help = "A run of which one rank needs more is refused before its first step; 0: what the "
+             "machine has for all."},
     {"log-interval", WEFT_OPTION_INT, WEFT_AT_INT(T, log_interval), .fallback = "1", .low = 1,
      .help = "Steps between lines where the output is no terminal."},
 };
