@@ -256,8 +256,8 @@ WEFT_API weft_view weft_run_losses(const weft_run *r, int slot);
 /**
  * Boundary of the list, for lists that are a part of a model: input (first layer's x, to be filled before forward), output
  * (last layer's y), and their gradients (that of the output to be filled before backward). In the model's type; those of a
- * slot [rows of its micro-batch, columns], the gradients [rows of the largest, columns]; of the stream's rows where it is cut. Not given where
- * the list has none.
+ * slot [rows of its micro-batch, columns], the gradients [rows of the largest, columns]; of the stream's rows where it is
+ * cut. Not given where the list has none.
  *
  * @collective  none
  */

@@ -127,8 +127,8 @@ take_all(weft_decoder *d, weft_source *source, const weft_prompts *p, uint64_t s
     WEFT_TRY(weft_i_replica_create(&d->replica, d->mesh, source, false, seed));
     weft_i_source_unmap(source);
     weft_model *m = d->replica.model;
-    prefill.hooks = weft_i_parallel_hooks(d->replica.parallel, &prefill.n_hooks);
-    decode.hooks = weft_i_parallel_hooks(d->replica.parallel, &decode.n_hooks);
+    weft_i_parallel_run_options(d->replica.parallel, &prefill);
+    weft_i_parallel_run_options(d->replica.parallel, &decode);
     WEFT_TRY(weft_i_kv_cache_init(&d->cache, m, &d->config, d->options.n_seqs, p->capacity));
     WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_ACTIVATIONS, logits_bytes, "logits", &d->logits));
     WEFT_TRY(weft_run_create(&d->prefill, m, &prefill));

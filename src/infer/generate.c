@@ -90,6 +90,7 @@ static weft_status open_inputs(generate_session *s,
     const char *dtype = o->layout.dtype != NULL ? o->layout.dtype : "";
 
     WEFT_TRY(weft_i_source_open(&s->source, s->ctx, o->model, dtype));
+    WEFT_TRY(weft_i_layout_check_model(&s->mesh->layout, &s->source.hf.config));
     WEFT_TRY(open_tokenizer(s, o, callbacks));
     WEFT_TRY(weft_i_prompts_init(&s->prompts, s->ctx, o, &s->source.hf.config, s->tokenizer));
     WEFT_TRY(choose(s, o, callbacks));
@@ -211,6 +212,7 @@ weft_status weft_generate_run(weft_generate_result *out,
         WEFT_FAIL(WEFT_STATUS_ARG, "generate needs a model");
     WEFT_TRY(weft_i_prompts_check(options));
     WEFT_TRY(weft_i_layout_make(&layout, &options->layout));
+    layout.is_sequence_parallel = false; /* a token at a time: there is nothing to share out */
     WEFT_TRY(weft_i_layout_read_pace(&pace, &layout.pace, &options->layout));
     return weft_i_ranks_run(&layout, &options->layout, ctx_options, run_rank, &call);
 }

@@ -8,6 +8,7 @@
 
 #include "backend/run_op.h"
 #include "base/ctx.h"
+#include "nn/models/slice.h"
 
 #include <string.h>
 
@@ -44,7 +45,7 @@ weft_status weft_i_kv_cache_init(
                        .n_seqs = n_seqs,
                        .capacity = capacity};
     const weft_dtype dtype = weft_model_dtype(m);
-    const int64_t cols = config->n_kv_heads * config->head_dim;
+    const int64_t cols = weft_i_model_kv_cols(m);
     const size_t n_bytes = (size_t)(n_seqs * capacity) * (size_t)cols * weft_dtype_bytes(dtype);
     weft_backend *b = c.ctx->backend;
     weft_status st = WEFT_OK;

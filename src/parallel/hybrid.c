@@ -2,24 +2,26 @@
  * Composes the methods a layout asks for, in a fixed order, and runs passes over a global batch (contract: parallel.h).
  *
  * Hooks, outermost first: the data axis (so that gathering comes before a layer's own time and a reduction after it), the
- * trace, pace.
+ * tensor axis (whose partial gradients are summed before the data axis reduces them), the trace, pace.
  *
  * Communication: of the methods; add_up, from_rank0 and largest as their comments say.
  * Invariants
  *  1. Micro-batch j of a global batch belongs to dp rank j mod dp and runs in round j / dp. All ranks run all rounds: one
  *     without a micro-batch joins with an idle pass.
- *  2. What a rank adds up depends on its micro-batches alone; sums over ranks are exact.
+ *  2. What a rank adds up depends on its micro-batches alone; sums over ranks are exact. Ranks of one tensor group have the
+ *     same micro-batches: the first of them delivers.
  */
 #include "parallel/parallel.h"
 
 #include "base/ctx.h"
 #include "parallel/data_axis.h"
 #include "parallel/pace.h"
+#include "parallel/tensor_parallel.h"
 #include "parallel/trace_hooks.h"
 
 #include <string.h>
 
-#define MAX_HOOKS 3
+#define MAX_HOOKS 4
 #define SUM_ELEMS (WEFT_SUM_BINS + 1)
 #define MAX_SUMS 2
 #define MAX_COUNTS 4
@@ -29,6 +31,7 @@ struct weft_parallel {
     weft_mesh *mesh;
     weft_model *model;
     weft_data_axis *data;
+    weft_tensor_axis *tensor;     /* NULL: one rank along it */
     weft_hooks *hooks[MAX_HOOKS]; /* in the list */
     weft_hooks *trace, *pace;     /* NULL: none */
     int n_hooks;
@@ -36,10 +39,23 @@ struct weft_parallel {
 
 /* ---- creation ---- */
 
+weft_status weft_i_parallel_model(weft_model **out,
+                                  const weft_mesh *mesh,
+                                  const weft_config *config,
+                                  weft_dtype dtype)
+{
+    const weft_model_slice slice =
+        weft_i_tensor_slice(config, mesh->size[WEFT_AXIS_TP], mesh->coord[WEFT_AXIS_TP],
+                            mesh->layout.is_sequence_parallel);
+    return weft_i_model_from_slice(out, mesh->ctx, config, dtype, &slice);
+}
+
 static weft_status list_hooks(weft_parallel *p)
 {
     const weft_pace *const pace = p->mesh->layout.pace;
     p->hooks[p->n_hooks++] = &p->data->hooks;
+    if (p->tensor != NULL)
+        p->hooks[p->n_hooks++] = &p->tensor->hooks;
     if (p->mesh->trace != NULL) {
         WEFT_TRY(weft_i_trace_hooks_create(&p->trace, p->ctx, p->mesh->trace, pace != NULL));
         p->hooks[p->n_hooks++] = p->trace;
@@ -62,6 +78,8 @@ weft_i_parallel_create(weft_parallel **out, weft_mesh *mesh, weft_model *model, 
     p->mesh = mesh;
     p->model = model;
     weft_status st = weft_i_data_axis_create(&p->data, mesh, model, is_training);
+    if (st == WEFT_OK && mesh->size[WEFT_AXIS_TP] > 1)
+        st = weft_i_tensor_axis_create(&p->tensor, mesh, model, is_training);
     if (st == WEFT_OK)
         st = list_hooks(p);
     if (st != WEFT_OK) {
@@ -78,6 +96,7 @@ void weft_i_parallel_destroy(weft_parallel *p)
         return;
     weft_i_pace_hooks_destroy(p->pace);
     weft_i_trace_hooks_destroy(p->trace);
+    weft_i_tensor_axis_destroy(p->tensor);
     weft_i_data_axis_destroy(p->data);
     weft_i_alloc_put(p->ctx->alloc, p);
 }
@@ -91,6 +110,17 @@ weft_hooks **weft_i_parallel_hooks(weft_parallel *p, int *n_hooks)
 {
     *n_hooks = p->n_hooks;
     return p->hooks;
+}
+
+void weft_i_parallel_run_options(weft_parallel *p, weft_run_options *options)
+{
+    options->hooks = p->hooks;
+    options->n_hooks = p->n_hooks;
+    options->stream_rows = NULL;
+    if (p->tensor != NULL && p->tensor->is_sequence_parallel) {
+        options->stream_rows = weft_i_sequence_rows;
+        options->stream_user = p->tensor;
+    }
 }
 
 const weft_parts *weft_i_parallel_values(const weft_parallel *p)
@@ -208,18 +238,24 @@ static weft_status load(weft_run *run, const weft_parallel_pass *pass, const wef
     return weft_run_load(run, 0, &part);
 }
 
-static weft_status
-deliver(weft_run *run, const weft_parallel_pass *pass, weft_micro_batch *mb, bool has_loss)
+/* All ranks of a tensor group have the same losses and logits: they count once. */
+static weft_status deliver(weft_parallel *p,
+                           weft_run *run,
+                           const weft_parallel_pass *pass,
+                           weft_micro_batch *mb,
+                           bool has_loss)
 {
-    if (pass->done == NULL)
+    if (pass->done == NULL || p->mesh->coord[WEFT_AXIS_TP] != 0)
         return WEFT_OK;
     mb->logits = weft_run_exec(run)->logits;
     mb->losses = has_loss ? weft_run_losses(run, 0) : weft_view_none();
     return pass->done(pass->user, mb);
 }
 
-static weft_status
-train_micro_batch(weft_run *run, const weft_parallel_pass *pass, weft_micro_batch *mb)
+static weft_status train_micro_batch(weft_parallel *p,
+                                     weft_run *run,
+                                     const weft_parallel_pass *pass,
+                                     weft_micro_batch *mb)
 {
     if (mb->n_seqs == 0) {
         weft_run_exec(run)->logits = pass->logits; /* what a pass reads follows from it */
@@ -229,7 +265,7 @@ train_micro_batch(weft_run *run, const weft_parallel_pass *pass, weft_micro_batc
     WEFT_TRY(load(run, pass, mb));
     WEFT_TRY(weft_run_forward(run, 0));
     WEFT_TRY(weft_run_backward(run, 0, WEFT_BACKWARD_BOTH));
-    return deliver(run, pass, mb, true);
+    return deliver(p, run, pass, mb, true);
 }
 
 /* The micro-batches from number `first` on, one a rank. */
@@ -239,7 +275,7 @@ train_round(weft_parallel *p, weft_run *run, const weft_parallel_pass *pass, int
     if (p->data->method->is_on_root)
         return weft_i_data_parallel_round(p->data, run, pass, first);
     weft_micro_batch mb = micro_batch_of(pass, first + p->mesh->coord[WEFT_AXIS_DP]);
-    return train_micro_batch(run, pass, &mb);
+    return train_micro_batch(p, run, pass, &mb);
 }
 
 weft_status
@@ -249,12 +285,13 @@ weft_i_parallel_train_pass(weft_parallel *p, weft_run *run, const weft_parallel_
     const int64_t dp = p->mesh->size[WEFT_AXIS_DP];
     const int64_t n_rounds = ceil_div(ceil_div(pass->batch->n_seqs, pass->micro_batch), dp);
     WEFT_TRY(weft_i_parallel_reserve(p, pass->micro_batch, pass->batch->n_tokens));
-    weft_i_mesh_begin(p->mesh);
-    a->exec = weft_run_exec(run);
+    weft_i_parallel_bind(p, run);
     weft_model_begin_step(p->model);
     weft_i_buckets_begin_step(a);
     for (int64_t i = 0; i < n_rounds; i++) {
         weft_i_buckets_begin_action(a, WEFT_BACKWARD_BOTH, i == n_rounds - 1);
+        if (p->tensor != NULL)
+            weft_i_tensor_begin_action(p->tensor, a->is_reducing);
         WEFT_TRY(train_round(p, run, pass, i * dp));
         WEFT_TRY(weft_i_buckets_end_action(a));
     }
@@ -277,7 +314,7 @@ weft_i_parallel_forward_pass(weft_parallel *p, weft_run *run, const weft_paralle
         }
         WEFT_TRY(load(run, pass, &mb));
         WEFT_TRY(weft_run_forward_only(run, NULL));
-        WEFT_TRY(deliver(run, pass, &mb, weft_run_exec(run)->is_loss_wanted));
+        WEFT_TRY(deliver(p, run, pass, &mb, weft_run_exec(run)->is_loss_wanted));
     }
     return WEFT_OK;
 }
@@ -286,6 +323,8 @@ void weft_i_parallel_bind(weft_parallel *p, weft_run *run)
 {
     weft_i_mesh_begin(p->mesh);
     p->data->exec = weft_run_exec(run);
+    if (p->tensor != NULL)
+        p->tensor->exec = weft_run_exec(run);
 }
 
 /* ---- numbers of all ranks ---- */
@@ -294,7 +333,8 @@ weft_status
 weft_i_parallel_add_up(weft_parallel *p, weft_sum *sums, int n, int64_t *counts, int n_counts)
 {
     int64_t x[MAX_SUMS * SUM_ELEMS + MAX_COUNTS];
-    weft_comm *comm = p->mesh->comm[WEFT_AXIS_DP];
+    const bool has_model_axes = p->mesh->layout.tp * p->mesh->layout.pp > 1;
+    weft_comm *comm = p->mesh->comm[has_model_axes ? WEFT_AXIS_WORLD : WEFT_AXIS_DP];
     const int64_t n_elems = (int64_t)n * SUM_ELEMS + n_counts;
     WEFT_ASSERT(n <= MAX_SUMS && n_counts <= MAX_COUNTS);
     if (comm->size == 1)

@@ -122,11 +122,6 @@ static weft_status check_built(const weft_layout *l, const char *stage_layers)
         WEFT_FAIL(WEFT_STATUS_ARG,
                   "--stage-layers %s is not possible: layers of each stage as 6,3,5 are needed",
                   stage_layers);
-    if (l->tp > 1)
-        WEFT_FAIL(WEFT_STATUS_UNSUPPORTED,
-                  "--tp %d asks for tensor parallelism, which this version of weft does not have; "
-                  "use --tp 1 (with --dp or --zero-stage 3 over the %d ranks)",
-                  l->tp, l->n_ranks);
     if (l->pp > 1)
         WEFT_FAIL(WEFT_STATUS_UNSUPPORTED,
                   "--pp %d asks for a pipeline, which this version of weft does not have; use "
@@ -154,6 +149,13 @@ weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o)
                   "--strategy data-parallel keeps the whole optimizer on rank 0, and --zero-stage "
                   "%d shares it out over the ranks; use one of them",
                   l.zero_stage);
+    if (l.is_data_parallel && l.tp > 1)
+        WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                  "--strategy data-parallel copies the whole model to every rank, and --tp %d "
+                  "divides it; use --dp %d --tp %d without --strategy, or --strategy with --dp %d "
+                  "alone",
+                  l.tp, l.dp, l.tp, l.n_ranks);
+    l.is_sequence_parallel = o->sequence_parallel && l.tp > 1;
     l.has_prefetch = o->zero_prefetch;
     l.bucket_bytes = o->bucket_size_mb * 1e6;
     l.is_overlapped = o->overlap_grad_reduce;
@@ -161,5 +163,22 @@ weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o)
     l.trace = text_or(o->trace, "");
     l.comm_timeout_s = o->comm_timeout;
     *out = l;
+    return WEFT_OK;
+}
+
+weft_status weft_i_layout_check_model(const weft_layout *l, const weft_config *c)
+{
+    const struct {
+        const char *what;
+        int64_t n;
+    } cut[] = {{"heads", c->n_heads}, {"MLP columns", c->ffn_size}, {"ids", c->vocab_size}};
+    for (size_t i = 0; i < WEFT_COUNT_OF(cut); i++) {
+        if (l->tp > cut[i].n)
+            WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                      "--tp %d needs at least one of the model's %lld %s for each of its ranks; "
+                      "--tp 1 to %lld work here (uneven cuts too), and a pipeline (--pp) has no "
+                      "such limit",
+                      l->tp, (long long)cut[i].n, cut[i].what, (long long)cut[i].n);
+    }
     return WEFT_OK;
 }

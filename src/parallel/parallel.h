@@ -12,12 +12,24 @@
 typedef struct weft_parallel weft_parallel;
 
 /**
+ * The part of the model that this rank's place in the mesh has.
+ *
+ * @collective  none
+ * @return      as weft_model_from_config
+ */
+weft_status weft_i_parallel_model(weft_model **out,
+                                  const weft_mesh *mesh,
+                                  const weft_config *config,
+                                  weft_dtype dtype);
+
+/**
  * Takes memory for weights and, when training, gradients, as the methods divide them, and for buffers of communication.
  * Weights are not filled yet.
  *
  * @collective  logical: every rank with the same model and layout
  * @param[in] mesh   outlives it
- * @param[in] model  built and frozen, neither laid out nor allocated; outlives it
+ * @param[in] model  of weft_i_parallel_model (or a list of one's own where there is no model axis), frozen, neither laid out
+ *                   nor allocated; outlives it
  * @return      WEFT_OK | NOMEM | ARG
  */
 weft_status
@@ -27,6 +39,9 @@ weft_mesh *weft_i_parallel_mesh(const weft_parallel *p);
 
 /** For weft_run_options; borrowed. */
 weft_hooks **weft_i_parallel_hooks(weft_parallel *p, int *n_hooks);
+
+/** Hooks and the stream's rows of a run of the model; borrowed. */
+void weft_i_parallel_run_options(weft_parallel *p, weft_run_options *options);
 
 /* Lists of parts; borrowed, fixed for its life. */
 const weft_parts *weft_i_parallel_values(const weft_parallel *p); /* weights that lie here */
@@ -111,8 +126,8 @@ void weft_i_parallel_bind(weft_parallel *p, weft_run *run);
 weft_status weft_i_parallel_share_update(weft_parallel *p);
 
 /**
- * Adds up n exact sums and n_counts whole numbers over all ranks that hold different contributions, the same result on
- * every rank.
+ * Adds up n exact sums and n_counts whole numbers over all ranks, the same result on every rank. Each contribution is given
+ * by one rank: the one that a micro-batch was delivered to (weft_parallel_pass.done), the owner of an element.
  *
  * @collective  dp (with model axes: world): 1 all_reduce of n * (WEFT_SUM_BINS + 1) + n_counts I64
  */

@@ -11,6 +11,7 @@
 #include "backend/backends.h"
 #include "base/ctx.h"
 #include "base/env.h"
+#include "nn/models/slice.h"
 #include "weft/ext/backend.h"
 
 #include <string.h>
@@ -137,7 +138,7 @@ dry_cache(dry_session *s, const weft_config *c, weft_dtype dtype, const weft_pas
 {
     const int64_t n_layers = weft_model_layer_count(s->replica.model);
     const int64_t rows = plan->cache_seqs * plan->cache_capacity;
-    const int64_t cols = c->n_kv_heads * c->head_dim;
+    const int64_t cols = weft_i_model_kv_cols(s->replica.model);
     const size_t n_bytes = (size_t)rows * (size_t)cols * weft_dtype_bytes(dtype);
 
     WEFT_TRY(dry_take(s, WEFT_MEM_CACHE, n_bytes * 2 * (size_t)c->n_layers, &s->cache));
@@ -184,7 +185,7 @@ run_passes(dry_session *s, const weft_pass_plan *plan, weft_view logits, size_t 
     weft_run_options options = plan->run;
     weft_run **run = &s->run[s->n_runs];
 
-    options.hooks = weft_i_parallel_hooks(p, &options.n_hooks);
+    weft_i_parallel_run_options(p, &options);
     WEFT_TRY(weft_run_create(run, s->replica.model, &options));
     s->n_runs++;
     if (plan->is_backward) {

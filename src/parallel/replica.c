@@ -21,8 +21,8 @@ weft_status weft_i_replica_create(
 {
     weft_replica r = {.model = NULL};
     weft_status st = WEFT_OK;
-    WEFT_TRY_GOTO(
-        st, weft_model_from_config(&r.model, mesh->ctx, &source->hf.config, source->dtype), out);
+    WEFT_TRY_GOTO(st, weft_i_parallel_model(&r.model, mesh, &source->hf.config, source->dtype),
+                  out);
     WEFT_TRY_GOTO(st, weft_i_parallel_create(&r.parallel, mesh, r.model, is_training), out);
     WEFT_TRY_GOTO(st, fill(&r, source, seed), out);
     WEFT_TRY_GOTO(st, weft_i_parallel_share_weights(r.parallel), out);

@@ -68,6 +68,7 @@ open_inputs(eval_session *s, const weft_eval_options *o, const weft_eval_callbac
     const char *dtype = o->layout.dtype != NULL ? o->layout.dtype : "";
 
     WEFT_TRY(weft_i_source_open(&s->source, s->ctx, o->model, dtype));
+    WEFT_TRY(weft_i_layout_check_model(&s->mesh->layout, &s->source.hf.config));
     WEFT_TRY(weft_i_tokenizer_open(&s->tokenizer, s->ctx->alloc, o->tokenizer));
     WEFT_TRY(weft_i_dataset_open(&s->data, s->ctx->alloc, o->data, o->n_data, s->tokenizer,
                                  s->source.hf.config.vocab_size));
@@ -91,7 +92,7 @@ static weft_status take_memory(eval_session *s, uint64_t seed)
     WEFT_TRY(weft_i_replica_create(&s->replica, s->mesh, &s->source, false, seed));
     weft_i_source_unmap(&s->source);
     plan.run.workspace_bytes = memory.workspace_bytes;
-    plan.run.hooks = weft_i_parallel_hooks(s->replica.parallel, &plan.run.n_hooks);
+    weft_i_parallel_run_options(s->replica.parallel, &plan.run);
     return weft_run_create(&s->run, s->replica.model, &plan.run);
 }
 

@@ -66,6 +66,7 @@ static weft_status open_inputs(probe_session *s, const weft_probe_options *o)
     const int64_t micro = o->layout.micro_batch_size;
 
     WEFT_TRY(weft_i_source_open(&s->source, s->ctx, o->model, dtype));
+    WEFT_TRY(weft_i_layout_check_model(&s->mesh->layout, &s->source.hf.config));
     WEFT_TRY(weft_i_probe_batch_init(&s->batch, s->ctx, o->batch, c->vocab_size));
     WEFT_TRY(weft_i_layout_check_positions(s->ctx, c, "input_ids", s->batch.n_tokens));
     if (micro < 0)
@@ -114,7 +115,7 @@ static weft_status take_memory(probe_session *s, const weft_probe_options *o)
     WEFT_TRY(weft_i_replica_create(&s->replica, s->mesh, &s->source, s->is_grads,
                                    (uint64_t)o->layout.seed));
     plan.run.workspace_bytes = memory.workspace_bytes;
-    plan.run.hooks = weft_i_parallel_hooks(s->replica.parallel, &plan.run.n_hooks);
+    weft_i_parallel_run_options(s->replica.parallel, &plan.run);
     WEFT_TRY(weft_run_create(&s->run, s->replica.model, &plan.run));
     WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_ACTIVATIONS, (size_t)n_logits * sizeof(float), "logits",
                              &s->logits));

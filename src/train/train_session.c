@@ -135,6 +135,7 @@ static weft_status open_state(weft_train_session *s)
 static weft_status open_inputs(weft_train_session *s)
 {
     WEFT_TRY(open_model(s));
+    WEFT_TRY(weft_i_layout_check_model(&s->mesh->layout, &s->source.hf.config));
     WEFT_TRY(weft_i_train_settings_make(&s->settings, s->options, &s->source.hf.config));
     WEFT_TRY(weft_i_layout_check_positions(s->ctx, &s->source.hf.config, "seq_length",
                                            s->settings.seq_length));

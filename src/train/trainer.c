@@ -60,7 +60,7 @@ static weft_status make_model(weft_trainer *t, const weft_source *source)
     config.embd_dropout = t->settings.embd_dropout;
     config.resid_dropout = t->settings.resid_dropout;
     config.attn_dropout = t->settings.attn_dropout;
-    WEFT_TRY(weft_model_from_config(&t->model, t->ctx, &config, source->dtype));
+    WEFT_TRY(weft_i_parallel_model(&t->model, t->mesh, &config, source->dtype));
     WEFT_TRY(freeze(t->model, &t->settings));
     WEFT_TRY(weft_i_parallel_create(&t->parallel, t->mesh, t->model, true));
     WEFT_TRY(weft_i_parallel_reserve(t->parallel, t->settings.micro_batch, t->settings.seq_length));
@@ -80,7 +80,7 @@ static weft_status make_run(weft_trainer *t, size_t workspace_bytes)
         .recompute = t->settings.recompute,
         .workspace_bytes = workspace_bytes,
     };
-    options.hooks = weft_i_parallel_hooks(t->parallel, &options.n_hooks);
+    weft_i_parallel_run_options(t->parallel, &options);
     WEFT_TRY(weft_run_create(&t->run, t->model, &options));
     return weft_i_alloc_array(t->ctx->alloc, t->settings.global_batch, sizeof(*t->samples),
                               &t->samples);
@@ -181,8 +181,8 @@ void weft_i_trainer_destroy(weft_trainer *t)
 
 /* Something that is not finite: weights count before gradients (they are the cause when they are bad), then in flat order. */
 typedef struct nonfinite {
-    int64_t place; /* of the parameter in that order; INT64_MAX: none */
-    int64_t element;
+    int64_t place;   /* of the parameter in that order; INT64_MAX: none */
+    int64_t element; /* of the full tensor */
 } nonfinite;
 
 /* The first in what this rank owns. */
@@ -199,8 +199,12 @@ static weft_status find_here(weft_trainer *t, nonfinite *out)
             if (args.x.data == NULL)
                 continue;
             WEFT_TRY(weft_exec_op(weft_run_exec(t->run), WEFT_OP_FIND_NONFINITE, &args));
-            if (index >= 0)
-                *out = (nonfinite){pass * n_params + p->number, p->first + index};
+            if (index < 0)
+                continue;
+            weft_stretch s = {.full = 0};
+            weft_stretch_walk walk = weft_i_stretch_begin(p->param, p->first + index, 1);
+            (void)weft_i_stretch_next(&walk, &s);
+            *out = (nonfinite){pass * n_params + p->number, s.full};
         }
     }
     return WEFT_OK;
@@ -235,8 +239,8 @@ static weft_status name_nonfinite(weft_trainer *t, char *out, size_t size)
         return weft_i_str_print(out, size, "%s %s at [%lld]", what, p->name,
                                 (long long)first.element);
     return weft_i_str_print(out, size, "%s %s at [%lld, %lld]", what, p->name,
-                            (long long)(first.element / p->cols),
-                            (long long)(first.element % p->cols));
+                            (long long)(first.element / p->full_cols),
+                            (long long)(first.element % p->full_cols));
 }
 
 /* Fails when the loss or the norm is not finite. A dry run looks too, for the workspace of looking. */
@@ -294,6 +298,30 @@ static weft_status add_losses(void *user, const weft_micro_batch *mb)
     return weft_exec_op(weft_run_exec(s->trainer->run), WEFT_OP_SUM, &sum);
 }
 
+static weft_status add_squares(weft_trainer *t, weft_view grad, weft_sum *squares)
+{
+    return weft_i_clip_add_squares(squares, t->ctx->backend, workspace_of(t), grad);
+}
+
+/* Squares of the part's gradients, those that this rank owns: every element counts once over all ranks. */
+static weft_status add_owned_squares(weft_trainer *t, const weft_part *part, weft_sum *squares)
+{
+    const weft_param *p = part->param;
+    int n_owned = 0;
+    weft_stretch s;
+    for (int i = 0; i < p->n_pieces; i++)
+        n_owned += p->piece[i].is_owned ? 1 : 0;
+    if (n_owned == p->n_pieces)
+        return add_squares(t, part->grad, squares);
+    weft_stretch_walk walk = weft_i_stretch_begin(p, part->first, part->n);
+    while (n_owned > 0 && weft_i_stretch_next(&walk, &s)) {
+        if (s.is_owned)
+            WEFT_TRY(
+                add_squares(t, weft_view_cols(part->grad, s.local - part->first, s.n), squares));
+    }
+    return WEFT_OK;
+}
+
 /* Forward and backward of the whole batch; the sums of losses and of squared gradients over all ranks. */
 static weft_status run_batch(weft_trainer *t, const weft_train_batch *b, step_sums *s)
 {
@@ -312,8 +340,7 @@ static weft_status run_batch(weft_trainer *t, const weft_train_batch *b, step_su
     const weft_parts *owned = weft_i_parallel_owned(t->parallel);
     for (int64_t i = 0; i < owned->n; i++) {
         if (owned->part[i].grad.data != NULL)
-            WEFT_TRY(weft_i_clip_add_squares(&s->squares, t->ctx->backend, workspace_of(t),
-                                             owned->part[i].grad));
+            WEFT_TRY(add_owned_squares(t, &owned->part[i], &s->squares));
     }
     weft_sum both[2] = {s->loss, s->squares};
     WEFT_TRY(weft_i_parallel_add_up(t->parallel, both, 2, NULL, 0));

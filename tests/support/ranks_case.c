@@ -85,7 +85,9 @@ void ranks_case_layout(ranks_case *c, int64_t dp, int64_t stage, bool is_reprodu
 void ranks_case_apply(ranks_case *c, const ranks_layout *l)
 {
     weft_layout_options *o = &c->options.layout;
-    ranks_case_layout(c, l->dp, l->stage, l->is_reproducible);
+    ranks_case_layout(c, WEFT_MAX(l->dp, 1), l->stage, l->is_reproducible);
+    o->tp = WEFT_MAX(l->tp, 1);
+    o->sequence_parallel = l->is_sequence_parallel;
     o->zero_prefetch = !l->has_no_prefetch;
     o->overlap_grad_reduce = !l->is_not_overlapped;
     o->bucket_size_mb = l->bucket_mb > 0 ? l->bucket_mb : 25.0;
@@ -95,13 +97,16 @@ void ranks_case_apply(ranks_case *c, const ranks_layout *l)
 
 const char *ranks_layout_text(const ranks_layout *l, char out[128])
 {
-    char bucket[32] = "", threads[32] = "";
+    char bucket[32] = "", threads[32] = "", tensor[16] = "";
+    if (l->tp > 1)
+        (void)snprintf(tensor, sizeof(tensor), "%s %d",
+                       l->is_sequence_parallel ? ", tp sp" : ", tp", l->tp);
     if (l->bucket_mb > 0)
         (void)snprintf(bucket, sizeof(bucket), ", buckets of %g MB", l->bucket_mb);
     if (l->n_threads > 1)
         (void)snprintf(threads, sizeof(threads), ", %d threads", l->n_threads);
     (void)snprintf(
-        out, 128, "dp %d, stage %d%s%s%s%s%s%s%s", l->dp, l->stage,
+        out, 128, "dp %d, stage %d%s%s%s%s%s%s%s%s", l->dp, l->stage, tensor,
         l->is_reproducible ? ", reproducible" : "", l->has_no_prefetch ? ", no prefetch" : "",
         l->is_not_overlapped ? ", no overlap" : "", bucket, threads,
         l->recompute != NULL ? ", recompute " : "", l->recompute != NULL ? l->recompute : "");
@@ -217,13 +222,23 @@ static weft_status meet(const rank *k)
     return comm->size == 1 ? WEFT_OK : weft_comm_call(comm, &m);
 }
 
+/* The elements of a part that this rank owns, from v [1, p->n], to where the full tensors have them. */
+static void put_owned(const rank *k, float *out, const weft_part *p, weft_view v)
+{
+    float *const full = out + k->all->r->param[p->number].first;
+    weft_stretch_walk walk = weft_i_stretch_begin(p->param, p->first, p->n);
+    weft_stretch s;
+    while (weft_i_stretch_next(&walk, &s)) {
+        if (s.is_owned)
+            widen(full + s.full, weft_view_cols(v, s.local - p->first, s.n), s.n);
+    }
+}
+
 static void gather_values(const rank *k, float *out)
 {
     const weft_parts *owned = weft_i_parallel_owned(k->trainer->parallel);
-    for (int64_t i = 0; i < owned->n; i++) {
-        const weft_part *p = &owned->part[i];
-        widen(out + k->all->r->param[p->number].first + p->first, p->value, p->n);
-    }
+    for (int64_t i = 0; i < owned->n; i++)
+        put_owned(k, out, &owned->part[i], owned->part[i].value);
 }
 
 static void gather_grads(const rank *k)
@@ -232,7 +247,7 @@ static void gather_grads(const rank *k)
     for (int64_t i = 0; i < owned->n; i++) {
         const weft_part *p = &owned->part[i];
         if (p->grad.data != NULL)
-            widen(k->all->r->grad + k->all->r->param[p->number].first + p->first, p->grad, p->n);
+            put_owned(k, k->all->r->grad, p, p->grad);
     }
 }
 
@@ -247,9 +262,25 @@ static void gather_states(const rank *k)
             const weft_view v =
                 weft_i_optimizer_state(k->trainer->optimizer, (weft_state)s, p->state_first, p->n);
             if (v.data != NULL)
-                widen(k->all->r->state[s] + k->all->r->param[p->number].first + p->first, v, p->n);
+                put_owned(k, k->all->r->state[s], p, v);
         }
     }
+}
+
+/* n elements from v on are what `want` has from element `first` of the full tensor on. */
+static weft_status check_stretch(
+    const rank *k, const weft_part *p, weft_view v, const float *want, int64_t first, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++) {
+        float x = 0;
+        widen(&x, weft_view_cols(v, j, 1), 1);
+        if (memcmp(&x, &want[j], sizeof(x)) != 0)
+            WEFT_FAIL(WEFT_STATUS_MISMATCH,
+                      "rank %d has %.9g as element %lld of %s, its owner has %.9g",
+                      k->mesh->world_rank, (double)x, (long long)(first + j), p->param->name,
+                      (double)want[j]);
+    }
+    return WEFT_OK;
 }
 
 /* Every weight that lies here is what its owner has. After all have gathered theirs in `all`. */
@@ -258,19 +289,12 @@ static weft_status check_replica(const rank *k, const float *all)
     const weft_parts *here = weft_i_parallel_values(k->trainer->parallel);
     for (int64_t i = 0; i < here->n; i++) {
         const weft_part *p = &here->part[i];
-        const float *want = all + k->all->r->param[p->number].first + p->first;
-        for (int64_t j = 0; j < p->n; j++) {
-            const weft_view one = {.data = (char *)p->value.data +
-                                           (size_t)j * weft_dtype_bytes(p->value.dtype),
-                                   .dtype = p->value.dtype};
-            float x = 0;
-            widen(&x, one, 1);
-            if (memcmp(&x, &want[j], sizeof(x)) != 0)
-                WEFT_FAIL(WEFT_STATUS_MISMATCH,
-                          "rank %d has %.9g as element %lld of %s, its owner has %.9g",
-                          k->mesh->world_rank, (double)x, (long long)(p->first + j), p->param->name,
-                          (double)want[j]);
-        }
+        const float *full = all + k->all->r->param[p->number].first;
+        weft_stretch_walk walk = weft_i_stretch_begin(p->param, p->first, p->n);
+        weft_stretch s;
+        while (weft_i_stretch_next(&walk, &s))
+            WEFT_TRY(check_stretch(k, p, weft_view_cols(p->value, s.local - p->first, s.n),
+                                   full + s.full, s.full, s.n));
     }
     return WEFT_OK;
 }

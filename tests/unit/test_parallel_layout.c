@@ -95,9 +95,6 @@ static void test_parallel_layout__what_is_not_built_is_refused_by_name(void **st
     (void)state;
     weft_layout l;
     weft_layout_options o = usual();
-    o.tp = 4;
-    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_UNSUPPORTED, "--tp 4");
-    o = usual();
     o.pp = 3;
     CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_UNSUPPORTED, "--pp 3");
     o = usual();
@@ -110,6 +107,34 @@ static void test_parallel_layout__what_is_not_built_is_refused_by_name(void **st
     assert_true(l.is_data_parallel);
     o.zero_stage = 1;
     CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--zero-stage 1");
+    o.zero_stage = 0;
+    o.tp = 2;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--dp 4 alone");
+}
+
+/* B01: as many tensor ranks as heads, evenly or not, and no more; nothing to share out with one. */
+static void test_parallel_layout__tensor_ranks_fit_the_model(void **state)
+{
+    (void)state;
+    const weft_config c = {.n_heads = 6, .n_kv_heads = 2, .ffn_size = 77, .vocab_size = 5};
+    weft_layout l;
+    weft_layout_options o = usual();
+    o.sequence_parallel = true;
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    assert_false(l.is_sequence_parallel);
+    CHECK_OK(weft_i_layout_check_model(&l, &c));
+    o.tp = 5;
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    assert_true(l.is_sequence_parallel);
+    assert_int_equal(l.n_ranks, 5);
+    CHECK_OK(weft_i_layout_check_model(&l, &c));
+    l.tp = 7;
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--tp 7");
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "6 heads");
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--tp 1 to 6 work");
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--pp");
+    l.tp = 6;
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "5 ids");
 }
 
 static void test_parallel_layout__values_are_checked(void **state)
@@ -153,6 +178,7 @@ int main(void)
         cmocka_unit_test(test_parallel_layout__ranks_fill_dp),
         cmocka_unit_test(test_parallel_layout__impossible_ranks_come_with_the_arithmetic),
         cmocka_unit_test(test_parallel_layout__what_is_not_built_is_refused_by_name),
+        cmocka_unit_test(test_parallel_layout__tensor_ranks_fit_the_model),
         cmocka_unit_test(test_parallel_layout__values_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -310,8 +310,8 @@ static void test_train_probe_ranks__refusals_keep_their_status(void **state)
     o.layout.recompute = "some";
     expect_failure(weft_probe_run(&r, &o, NULL), WEFT_STATUS_ARG, "some", NULL);
     o.layout.recompute = "none";
-    o.layout.tp = 2;
-    expect_failure(weft_probe_run(&r, &o, NULL), WEFT_STATUS_UNSUPPORTED, "--tp 2", NULL);
+    o.layout.tp = 7;
+    expect_failure(weft_probe_run(&r, &o, NULL), WEFT_STATUS_LAYOUT, "--tp 7", NULL);
     assert_false(weft_i_file_exists(out));
     (void)snprintf(missing, sizeof(missing), "%.400s/out.safetensors.tmp", u.s->dir);
     assert_false(weft_i_file_exists(missing));
