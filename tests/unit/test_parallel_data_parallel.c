@@ -4,6 +4,7 @@
  */
 #include "golden.h"
 #include "ranks_case.h"
+#include "ranks_compare.h"
 #include "tiny.h"
 #include "train_case.h"
 
@@ -12,6 +13,8 @@
 #include "nn/layout_context.h"
 #include "parallel/ranks.h"
 #include "parallel/replica.h"
+
+#define LR 1e-3 /* of ranks_case_init */
 
 typedef struct variant {
     const odd_model *model;
@@ -106,11 +109,10 @@ static void test_parallel_data_parallel__is_near_one_rank(void **state)
         char why[256];
         run(&one, *state, v, "", 1, 5);
         run(&many, *state, v, "data-parallel", v->dp, 5);
-        if (!ranks_near_gradients(&one, &many, 3e-5, why))
+        if (!ranks_near_gradients(&one, &many, RANKS_GRADIENT_BOUND, why))
             fail_of(v, why);
         const bool is_sgd = strcmp(v->optimizer, "sgd") == 0;
-        if (is_sgd ? !ranks_near_weights(&one, &many, 1e-5, why)
-                   : !ranks_near_adamw(&one, &many, why))
+        if (is_sgd ? !ranks_near_sgd(&one, &many, why) : !ranks_near_adamw(&one, &many, LR, why))
             fail_of(v, why);
         ranks_result_fini(&one);
         ranks_result_fini(&many);
