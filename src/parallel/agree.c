@@ -27,7 +27,8 @@ typedef struct told_failure {
 } told_failure;
 
 /* What failed on `root`, for all. */
-static weft_status tell(weft_mesh *m, int root, weft_status st, told_failure *told)
+static weft_status
+tell(weft_mesh *m, int root, weft_status st, told_failure *told, const char *what)
 {
     *told = (told_failure){.status = WEFT_OK};
     if (m->world_rank == root && st != WEFT_OK) {
@@ -41,7 +42,7 @@ static weft_status tell(weft_mesh *m, int root, weft_status st, told_failure *to
                                   .n_elems = WORDS(sizeof(*told)),
                                   .peer = root,
                                   .is_host = true,
-                                  .tensor = "the message of a failure"};
+                                  .tensor = what};
     return weft_comm_call(m->comm[WEFT_AXIS_WORLD], &message);
 }
 
@@ -69,7 +70,7 @@ weft_status weft_i_mesh_agree(weft_mesh *m, weft_status st)
     if (failed == 0)
         return WEFT_OK;
     const int root = (int)(m->world_size - failed);
-    WEFT_TRY(tell(m, root, st, &told));
+    WEFT_TRY(tell(m, root, st, &told, "the message of a failure"));
     /* What all have met alike is no rank's own. */
     int64_t is_other = st != (weft_status)told.status || strcmp(weft_last_error(), told.text) != 0;
     WEFT_TRY(largest(m, &is_other, "agreement on a failure"));
@@ -83,7 +84,7 @@ weft_status weft_i_mesh_agree_on_rank0(weft_mesh *m, weft_status st)
     told_failure told;
     if (m->world_size == 1)
         return st;
-    WEFT_TRY(tell(m, 0, st, &told));
+    WEFT_TRY(tell(m, 0, st, &told, "rank 0's outcome"));
     return told.status == WEFT_OK ? WEFT_OK
                                   : weft_i_error_set((weft_status)told.status, "%s", told.text);
 }
