@@ -122,6 +122,11 @@ take_all(weft_decoder *d, weft_source *source, const weft_prompts *p, uint64_t s
     weft_run_options decode = {
         .n_seqs = d->options.n_seqs, .n_tokens = 1, .n_positions = p->capacity};
 
+    if (d->mesh->layout.pp > 1)
+        WEFT_FAIL(WEFT_STATUS_UNSUPPORTED,
+                  "generation over the %d stages of a pipeline is not in this version; use --pp 1 "
+                  "(the other ranks can share the prompts: --dp)",
+                  d->mesh->layout.pp);
     WEFT_TRY(weft_i_mesh_agree(d->mesh, plan_passes(d, source, p, &prefill, &decode)));
     WEFT_TRY(take_host(d));
     WEFT_TRY(weft_i_replica_create(&d->replica, d->mesh, source, false, seed));

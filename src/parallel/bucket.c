@@ -263,7 +263,7 @@ weft_status weft_i_bucket_reduce_onto_own(weft_data_axis *a, weft_bucket *b)
 static weft_status issue(weft_data_axis *a, weft_bucket *b)
 {
     b->is_issued = true;
-    if (!a->is_by_micro_batch && a->comm->size == 1)
+    if (b->is_guest || (!a->is_by_micro_batch && a->comm->size == 1))
         return WEFT_OK; /* the flat gradients are the sum */
     WEFT_TRY(a->method->reduce(a, b));
     b->is_in_flight = true;

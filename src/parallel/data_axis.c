@@ -107,13 +107,16 @@ static void make_hooks(weft_data_axis *a)
 
 /*
  * --bucket-size-mb; where whole buckets lie in a ring beside the gradients (bucket.c), at most a sixteenth of these, so that
- * on a small model the ring does not take what the method saves. A layer that is larger is a bucket all the same.
+ * on a small model the ring does not take what the method saves. A layer that is larger is a bucket all the same. In a
+ * pipeline that reduces by micro-batch a bucket has one layer: the parts of a split backward complete them apart.
  */
 static int64_t most_bucket_elems(const weft_data_axis *a)
 {
     const int64_t asked = (int64_t)(a->layout->bucket_bytes / sizeof(float));
     const int64_t share = weft_model_grad_elems(a->model) / RING_SHARE;
-    return a->is_training && a->is_by_micro_batch ? WEFT_MIN(asked, share) : asked;
+    if (!a->is_training || !a->is_by_micro_batch)
+        return asked;
+    return a->layout->pp > 1 ? 1 : WEFT_MIN(asked, share);
 }
 
 static weft_status create(weft_data_axis *a, weft_mesh *mesh)

@@ -24,7 +24,9 @@ typedef struct weft_bucket {
     int64_t n_ready;   /* parameters complete in this micro-batch */
     bool is_issued;    /* its reduction was started in this micro-batch */
     bool is_in_flight; /* `request` is to be waited for */
-    bool has_sum;      /* `own` holds earlier micro-batches of this step */
+    bool
+        is_guest; /* a copy of another stage's parameter, which sums it: not reduced here (tied.c) */
+    bool has_sum; /* `own` holds earlier micro-batches of this step */
     weft_request request;
 } weft_bucket;
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "parallel/stage_cut.h"
 
 #include <limits.h>
 #include <math.h>
@@ -20,24 +21,24 @@ static const char *text_or(const char *text, const char *fallback)
     return text != NULL ? text : fallback;
 }
 
-/* "6,3,5": the number of stages, or -1 when it is no such list. */
-static int count_stages(const char *text)
+/* "6,3,5": the number of parts, or -1 when it is no such list. */
+static int count_parts(const char *text)
 {
-    int n_stages = 0;
+    int n_parts = 0;
     while (*text != '\0') {
         const size_t n = strcspn(text, ",");
         char count[24];
-        int64_t n_layers;
+        int64_t n_items;
         if (n >= sizeof(count) ||
             weft_i_str_print(count, sizeof(count), "%.*s", (int)n, text) != WEFT_OK ||
-            !weft_i_str_to_int64(count, &n_layers) || n_layers < 1)
+            !weft_i_str_to_int64(count, &n_items) || n_items < 1)
             return -1;
-        n_stages++;
+        n_parts++;
         text += n;
         if (*text == ',' && *++text == '\0')
             return -1;
     }
-    return n_stages;
+    return n_parts;
 }
 
 static weft_status check_values(const weft_layout_options *o)
@@ -115,24 +116,39 @@ static weft_status count_ranks(weft_layout *l, const weft_layout_options *o)
     return WEFT_OK;
 }
 
-static weft_status check_built(const weft_layout *l, const char *stage_layers)
+/* --stage-layers against stages and chunks; the sum is checked against the model (stage_cut.h). */
+static weft_status check_stage_layers(const weft_layout *l)
 {
-    const int n_stages = count_stages(stage_layers);
-    if (n_stages < 0)
+    const int n_parts = count_parts(l->stage_layers), n_wanted = l->pp * l->n_chunks;
+    if (n_parts < 0)
         WEFT_FAIL(WEFT_STATUS_ARG,
                   "--stage-layers %s is not possible: layers of each stage as 6,3,5 are needed",
-                  stage_layers);
-    if (l->pp > 1)
-        WEFT_FAIL(WEFT_STATUS_UNSUPPORTED,
-                  "--pp %d asks for a pipeline, which this version of weft does not have; use "
-                  "--pp 1 (with --dp or --zero-stage 3 over the %d ranks)",
-                  l->pp, l->n_ranks);
-    if (n_stages > 1)
-        WEFT_FAIL(WEFT_STATUS_UNSUPPORTED,
-                  "--stage-layers %s asks for %d pipeline stages, but this version of weft has no "
-                  "pipeline; leave it out",
-                  stage_layers, n_stages);
+                  l->stage_layers);
+    if (n_parts > 0 && n_parts != n_wanted && !(n_parts == 1 && l->pp == 1))
+        WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                  "--stage-layers %s names %d parts, but there are %d (pp %d x %d chunks); use "
+                  "--pp %d, or %d numbers",
+                  l->stage_layers, n_parts, n_wanted, l->pp, l->n_chunks, n_parts, n_wanted);
     return WEFT_OK;
+}
+
+/* Schedule, chunks and the cut, as far as they can be checked without the model. */
+static weft_status choose_schedule(weft_layout *l, const weft_layout_options *o)
+{
+    l->stage_layers = text_or(o->stage_layers, "");
+    l->n_chunks = 1;
+    WEFT_TRY(weft_i_schedule_from_name(&l->schedule, text_or(o->pp_schedule, "1f1b")));
+    if (l->pp == 1)
+        return check_stage_layers(l); /* the schedule has nothing to act on */
+    l->n_chunks = o->pp_chunks > 0 ? (int)o->pp_chunks : 1;
+    if (l->schedule == WEFT_SCHEDULE_INTERLEAVED && l->n_chunks == 1)
+        l->n_chunks = 2;
+    if (l->n_chunks > 1 && l->schedule != WEFT_SCHEDULE_INTERLEAVED)
+        WEFT_FAIL(
+            WEFT_STATUS_LAYOUT,
+            "--pp-chunks %d needs --pp-schedule interleaved, not %s: use it, or --pp-chunks 1",
+            l->n_chunks, weft_i_schedule_name(l->schedule));
+    return check_stage_layers(l);
 }
 
 weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o)
@@ -141,7 +157,7 @@ weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o)
     WEFT_TRY(check_values(o));
     WEFT_TRY(check_rank_order(&l, text_or(o->rank_order, "tp-dp-pp")));
     WEFT_TRY(count_ranks(&l, o));
-    WEFT_TRY(check_built(&l, text_or(o->stage_layers, "")));
+    WEFT_TRY(choose_schedule(&l, o));
     l.is_data_parallel = text_or(o->strategy, "")[0] != '\0';
     l.zero_stage = (int)o->zero_stage;
     if (l.is_data_parallel && l.zero_stage > 0 && l.n_ranks > 1)
@@ -155,6 +171,11 @@ weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o)
                   "divides it; use --dp %d --tp %d without --strategy, or --strategy with --dp %d "
                   "alone",
                   l.tp, l.dp, l.tp, l.n_ranks);
+    if (l.is_data_parallel && l.pp > 1)
+        WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                  "--strategy data-parallel has one process read and update for all, which --pp %d "
+                  "does not do; use --dp alone with it, or leave it out",
+                  l.pp);
     l.is_sequence_parallel = o->sequence_parallel && l.tp > 1;
     l.has_prefetch = o->zero_prefetch;
     l.bucket_bytes = o->bucket_size_mb * 1e6;
@@ -180,5 +201,5 @@ weft_status weft_i_layout_check_model(const weft_layout *l, const weft_config *c
                       "such limit",
                       l->tp, (long long)cut[i].n, cut[i].what, (long long)cut[i].n);
     }
-    return WEFT_OK;
+    return weft_i_stage_cut_check(c, l->pp * l->n_chunks, l->stage_layers);
 }

@@ -3,12 +3,16 @@
 #define WEFT_PARALLEL_LAYOUT_H
 
 #include "base/pace_spec.h"
+#include "parallel/schedule.h"
 #include "weft/config.h"
 #include "weft/train.h"
 
 typedef struct weft_layout {
-    int dp, tp, pp, n_ranks;   /* n_ranks = dp * tp * pp */
-    char rank_order[12];       /* "tp-dp-pp": the axis that varies fastest first */
+    int dp, tp, pp, n_ranks; /* n_ranks = dp * tp * pp */
+    char rank_order[12];     /* "tp-dp-pp": the axis that varies fastest first */
+    weft_schedule_kind schedule;
+    int n_chunks;              /* of a stage */
+    const char *stage_layers;  /* borrowed: items of each part; "" balanced */
     bool is_data_parallel;     /* --strategy data-parallel */
     bool is_sequence_parallel; /* with tp > 1 only */
     int zero_stage;
@@ -28,7 +32,7 @@ typedef struct weft_layout {
  *
  * @collective  none
  * @return      WEFT_OK | LAYOUT ranks is no multiple of tp * pp, or not dp * tp * pp; data-parallel ranks with a ZeRO
- *              stage or with tp | UNSUPPORTED pp over 1, several stages in stage_layers (until they are built) | ARG
+ *              stage, with tp or pp; chunks without interleaved; another number of stage_layers | ARG
  */
 weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o);
 
@@ -36,7 +40,7 @@ weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o);
  * Whether the model can be divided so: before anything of it is allocated.
  *
  * @collective  none
- * @return      WEFT_OK | LAYOUT more tensor ranks than heads, MLP columns or ids
+ * @return      WEFT_OK | LAYOUT more tensor ranks than heads, MLP columns or ids; more stages than items
  */
 weft_status weft_i_layout_check_model(const weft_layout *l, const weft_config *c);
 

@@ -312,3 +312,9 @@ weft_status weft_i_mesh_end_step(weft_mesh *m)
     }
     return WEFT_OK;
 }
+
+int64_t weft_i_mesh_rounds(const weft_mesh *m, int64_t n_seqs, int64_t micro_batch)
+{
+    const int64_t dp = m->size[WEFT_AXIS_DP];
+    return ((n_seqs + micro_batch - 1) / micro_batch + dp - 1) / dp;
+}

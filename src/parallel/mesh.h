@@ -92,6 +92,9 @@ weft_status weft_i_mesh_fail(weft_mesh *m, weft_status st);
  */
 weft_status weft_i_mesh_end_step(weft_mesh *m);
 
+/** Micro-batches a rank has in a batch of n_seqs sequences, at most. */
+int64_t weft_i_mesh_rounds(const weft_mesh *m, int64_t n_seqs, int64_t micro_batch);
+
 /** Where a rank of the layout stands on each axis. coord: [WEFT_AXIS_COUNT]. */
 void weft_i_mesh_place(const weft_layout *layout, int world_rank, int *coord);
 

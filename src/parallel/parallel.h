@@ -40,7 +40,22 @@ weft_mesh *weft_i_parallel_mesh(const weft_parallel *p);
 /** For weft_run_options; borrowed. */
 weft_hooks **weft_i_parallel_hooks(weft_parallel *p, int *n_hooks);
 
-/** Hooks and the stream's rows of a run of the model; borrowed. */
+/**
+ * The run of this rank's part of the model: hooks, the stream's rows, input_cols, is_split and the number of slots (over 0)
+ * are chosen here. Of a pipeline with chunks it is the first chunk's, whose workspace the others use and whose exec they
+ * follow.
+ *
+ * @collective  none
+ * @param[out] out       the caller destroys it before the parallel object
+ * @param[in]  n_rounds  micro-batches of a step on a rank, at most: what may be in flight follows from it
+ * @return      as weft_run_create
+ */
+weft_status weft_i_parallel_run_create(weft_run **out,
+                                       weft_parallel *p,
+                                       const weft_run_options *options,
+                                       int64_t n_rounds);
+
+/** Hooks and the stream's rows of a run of the model, where there is no pipeline; borrowed. */
 void weft_i_parallel_run_options(weft_parallel *p, weft_run_options *options);
 
 /* Lists of parts; borrowed, fixed for its life. */

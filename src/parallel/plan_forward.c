@@ -111,6 +111,30 @@ weft_i_plan_run_shapes(weft_run *run, const weft_pass_plan *plan, weft_view logi
     return st;
 }
 
+weft_status weft_i_plan_forward_shapes(weft_parallel *p,
+                                       weft_run *run,
+                                       const weft_pass_plan *plan,
+                                       weft_view logits)
+{
+    const weft_mesh *mesh = weft_i_parallel_mesh(p);
+    weft_status st = WEFT_OK;
+    for (size_t i = 0; i < plan->n_shapes && st == WEFT_OK; i++) {
+        const weft_pass_shape *shape = &plan->shapes[i];
+        weft_host_batch batch = {.n_seqs = mesh->size[WEFT_AXIS_DP] * shape->n_seqs,
+                                 .n_tokens = shape->n_tokens};
+        const weft_parallel_pass pass = {
+            .batch = &batch, .micro_batch = shape->n_seqs, .logits = logits};
+        int32_t *zeros = NULL;
+        WEFT_TRY(weft_i_alloc_array(mesh->ctx->alloc, batch.n_seqs * batch.n_tokens,
+                                    sizeof(int32_t), &zeros));
+        batch.ids = zeros;
+        batch.targets = zeros;
+        st = weft_i_parallel_forward_pass(p, run, &pass);
+        weft_i_alloc_put(mesh->ctx->alloc, zeros);
+    }
+    return st;
+}
+
 /* ---- the whole on a dry context ---- */
 
 #define MAX_RUNS 2
@@ -178,18 +202,31 @@ train_shapes(dry_session *s, weft_run *run, const weft_pass_plan *plan, weft_vie
     return st;
 }
 
+/* Generation has two runs of one model, which no pipeline has yet. */
+static weft_status create_run(dry_session *s, weft_run **run, const weft_run_options *plan)
+{
+    weft_run_options options = *plan;
+    weft_i_parallel_run_options(s->replica.parallel, &options);
+    return weft_run_create(run, s->replica.model, &options);
+}
+
 static weft_status
 run_passes(dry_session *s, const weft_pass_plan *plan, weft_view logits, size_t *workspace_bytes)
 {
     weft_parallel *p = s->replica.parallel;
-    weft_run_options options = plan->run;
     weft_run **run = &s->run[s->n_runs];
+    const bool is_pipeline = s->mesh->layout.pp > 1;
 
-    weft_i_parallel_run_options(p, &options);
-    WEFT_TRY(weft_run_create(run, s->replica.model, &options));
+    if (is_pipeline || plan->is_backward)
+        WEFT_TRY(weft_i_parallel_run_create(run, p, &plan->run, plan->n_rounds));
+    else
+        WEFT_TRY(create_run(s, run, &plan->run));
     s->n_runs++;
     if (plan->is_backward) {
         WEFT_TRY(train_shapes(s, *run, plan, logits));
+    } else if (is_pipeline) {
+        weft_run_exec(*run)->is_loss_wanted = plan->is_loss_wanted;
+        WEFT_TRY(weft_i_plan_forward_shapes(p, *run, plan, logits));
     } else {
         weft_i_parallel_bind(p, *run);
         WEFT_TRY(run_shapes(*run, plan, logits, s->kv));

@@ -19,6 +19,7 @@ typedef struct weft_pass_plan {
     size_t n_shapes;
     bool is_loss_wanted;    /* of forward-only passes */
     bool is_backward;       /* training passes, shapes as micro-batches; not forward only */
+    int64_t n_rounds;       /* of a training pass: what a pipeline has in flight; 0: 1 */
     int64_t logit_rows;     /* rows of the buffer for logits; 0: none */
     int64_t cache_seqs;     /* sequences in the cache of keys and values; 0: no cache */
     int64_t cache_capacity; /* tokens of each */
@@ -52,5 +53,14 @@ weft_status weft_i_plan_passes(weft_pass_memory *out,
  */
 weft_status
 weft_i_plan_run_shapes(weft_run *run, const weft_pass_plan *plan, weft_view logits, weft_kv *kv);
+
+/**
+ * The shapes as micro-batches of forward passes through the whole layout, one for each dp rank: what a pipeline needs, whose
+ * run is a part of the model. The run's settings are the caller's.
+ */
+weft_status weft_i_plan_forward_shapes(weft_parallel *p,
+                                       weft_run *run,
+                                       const weft_pass_plan *plan,
+                                       weft_view logits);
 
 #endif

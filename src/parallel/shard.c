@@ -56,11 +56,17 @@ static bool is_trained(const weft_param *p)
     return p->grad_first >= 0;
 }
 
+/* Used by several layers, or copied in another stage. */
+static bool is_alone(const weft_param *p, const home *h)
+{
+    return h->first_layer != h->last_layer || p->is_apart;
+}
+
 /* Whether parameter p with home h goes on with segment s, whose last layer so far is s->last_layer. */
 static bool
 is_joined(const weft_segment *s, const weft_param *p, const home *h, int64_t bucket_elems)
 {
-    if (s->is_shared || h->first_layer != h->last_layer || is_trained(p) != (s->grad_first >= 0))
+    if (s->is_shared || is_alone(p, h) || is_trained(p) != (s->grad_first >= 0))
         return false;
     if (h->last_layer == s->last_layer)
         return true;
@@ -74,7 +80,7 @@ static weft_segment begin_segment(const weft_param *p, int64_t i, const home *h)
                             .grad_first = p->grad_first,
                             .first_layer = h->first_layer,
                             .last_layer = h->last_layer,
-                            .is_shared = h->first_layer != h->last_layer};
+                            .is_shared = is_alone(p, h)};
     return s;
 }
 

@@ -92,8 +92,7 @@ static weft_status take_memory(eval_session *s, uint64_t seed)
     WEFT_TRY(weft_i_replica_create(&s->replica, s->mesh, &s->source, false, seed));
     weft_i_source_unmap(&s->source);
     plan.run.workspace_bytes = memory.workspace_bytes;
-    weft_i_parallel_run_options(s->replica.parallel, &plan.run);
-    return weft_run_create(&s->run, s->replica.model, &plan.run);
+    return weft_i_parallel_run_create(&s->run, s->replica.parallel, &plan.run, 1);
 }
 
 static void note(const eval_session *s)

@@ -44,7 +44,11 @@ static weft_status run_evaluation(weft_trainer *t, const weft_evaluation_job *jo
         .n_shapes = weft_i_evaluation_shapes(job, shapes),
         .is_loss_wanted = true,
     };
-    return weft_i_plan_run_shapes(t->run, &passes, weft_view_none(), NULL);
+    weft_exec *exec = weft_run_exec(t->run);
+    if (t->mesh->layout.pp == 1)
+        return weft_i_plan_run_shapes(t->run, &passes, weft_view_none(), NULL);
+    exec->is_loss_wanted = true;
+    return weft_i_plan_forward_shapes(t->parallel, t->run, &passes, weft_view_none());
 }
 
 static void count_elems(weft_train_plan *plan, weft_model *m)

@@ -104,6 +104,7 @@ static weft_status take_memory(probe_session *s, const weft_probe_options *o)
                            .n_shapes = rest > 0 ? 2 : 1,
                            .is_loss_wanted = true,
                            .is_backward = s->is_grads,
+                           .n_rounds = weft_i_mesh_rounds(s->mesh, s->batch.n_seqs, s->micro_batch),
                            .logit_rows = rows};
     weft_backend *b = s->ctx->backend;
     weft_pass_memory memory;
@@ -115,8 +116,7 @@ static weft_status take_memory(probe_session *s, const weft_probe_options *o)
     WEFT_TRY(weft_i_replica_create(&s->replica, s->mesh, &s->source, s->is_grads,
                                    (uint64_t)o->layout.seed));
     plan.run.workspace_bytes = memory.workspace_bytes;
-    weft_i_parallel_run_options(s->replica.parallel, &plan.run);
-    WEFT_TRY(weft_run_create(&s->run, s->replica.model, &plan.run));
+    WEFT_TRY(weft_i_parallel_run_create(&s->run, s->replica.parallel, &plan.run, plan.n_rounds));
     WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_ACTIVATIONS, (size_t)n_logits * sizeof(float), "logits",
                              &s->logits));
     return take_host(s, n_logits);
@@ -124,7 +124,7 @@ static weft_status take_memory(probe_session *s, const weft_probe_options *o)
 
 /* ---- the pass ---- */
 
-/* A micro-batch ended here: its logits into the file, its losses kept. */
+/* A micro-batch's logits (into the file) or losses (kept), or both at once. */
 static weft_status keep_micro_batch(void *user, const weft_micro_batch *mb)
 {
     probe_session *s = user;
@@ -133,12 +133,16 @@ static weft_status keep_micro_batch(void *user, const weft_micro_batch *mb)
     const int64_t cols = s->source.hf.config.vocab_size;
     weft_backend *b = s->ctx->backend;
 
+    if (mb->losses.data != NULL) {
+        WEFT_TRY(b->ops->copy_to_host(b, s->losses + mb->first_seq * n_tokens, mb->losses.data,
+                                      (size_t)rows * sizeof(float)));
+        for (int64_t i = 0; i < mb->n_seqs; i++)
+            s->is_here[mb->first_seq + i] = true;
+    }
+    if (mb->logits.data == NULL)
+        return WEFT_OK;
     WEFT_TRY(b->ops->copy_to_host(b, s->host_logits, mb->logits.data,
                                   (size_t)(rows * cols) * sizeof(float)));
-    WEFT_TRY(b->ops->copy_to_host(b, s->losses + mb->first_seq * n_tokens, mb->losses.data,
-                                  (size_t)rows * sizeof(float)));
-    for (int64_t i = 0; i < mb->n_seqs; i++)
-        s->is_here[mb->first_seq + i] = true;
     return weft_i_probe_output_add(&s->output, WEFT_PROBE_LOGITS, mb->first_seq * n_tokens * cols,
                                    s->host_logits, rows * cols);
 }

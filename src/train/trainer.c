@@ -73,15 +73,16 @@ static weft_status make_model(weft_trainer *t, const weft_source *source)
 
 static weft_status make_run(weft_trainer *t, size_t workspace_bytes)
 {
-    weft_run_options options = {
+    const weft_run_options options = {
         .n_seqs = t->settings.micro_batch,
         .n_tokens = t->settings.seq_length,
         .n_slots = 1,
         .recompute = t->settings.recompute,
         .workspace_bytes = workspace_bytes,
     };
-    weft_i_parallel_run_options(t->parallel, &options);
-    WEFT_TRY(weft_run_create(&t->run, t->model, &options));
+    WEFT_TRY(weft_i_parallel_run_create(
+        &t->run, t->parallel, &options,
+        weft_i_mesh_rounds(t->mesh, t->settings.global_batch, t->settings.micro_batch)));
     return weft_i_alloc_array(t->ctx->alloc, t->settings.global_batch, sizeof(*t->samples),
                               &t->samples);
 }

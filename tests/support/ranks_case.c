@@ -97,7 +97,7 @@ void ranks_case_apply(ranks_case *c, const ranks_layout *l)
 
 const char *ranks_layout_text(const ranks_layout *l, char out[128])
 {
-    char bucket[32] = "", threads[32] = "", tensor[16] = "";
+    char bucket[32] = "", threads[32] = "", tensor[32] = "";
     if (l->tp > 1)
         (void)snprintf(tensor, sizeof(tensor), "%s %d",
                        l->is_sequence_parallel ? ", tp sp" : ", tp", l->tp);

@@ -54,10 +54,13 @@ for i in $(seq 20); do echo "Line $i of some text"; done >"$work/text"
 sed 's/"vocab_size": 256/"vocab_size": 257/' "$golden/llama/model/config.json" >"$work/config.json"
 expect 0 "$weft" train --model "$work/config.json" --data "$work/text" --out "$work/trained" --train-steps 1 --seq-length 16 --dp 2
 eval=("$weft" eval --model "$work/trained/latest" --data "$work/text" --seq-length 16)
-for axis in "--pp 2" "--stage-layers 1,1"; do
-    expect 3 "${eval[@]}" $axis
-    says err "$axis"
-done
+expect 0 "${eval[@]}" --pp 2
+expect 4 "${eval[@]}" --stage-layers 1,1
+says err "names 2 parts, but there are 1"
+expect 4 "${eval[@]}" --pp 99
+says err "without an empty one"
+expect 4 "${eval[@]}" --pp 2 --pp-chunks 2
+says err "interleaved"
 expect 0 "${eval[@]}" --tp 2
 expect 4 "${eval[@]}" --tp 9
 says err "--tp 9"

@@ -90,16 +90,28 @@ static void test_parallel_layout__impossible_ranks_come_with_the_arithmetic(void
     CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "more ranks than can be");
 }
 
-static void test_parallel_layout__what_is_not_built_is_refused_by_name(void **state)
+static void test_parallel_layout__what_does_not_go_together_is_refused(void **state)
 {
     (void)state;
     weft_layout l;
     weft_layout_options o = usual();
     o.pp = 3;
-    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_UNSUPPORTED, "--pp 3");
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    assert_int_equal(l.schedule, WEFT_SCHEDULE_1F1B);
+    o.pp_schedule = "interleaved";
+    o.pp_chunks = 0;
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    assert_int_equal(l.n_chunks, 2); /* one chunk would be no interleaving */
+    o.stage_layers = "6,3,3";
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "3 parts, but there are 6");
+    o.pp_schedule = "zb-h1";
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    o.pp_chunks = 2;
+    o.stage_layers = "";
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--pp-chunks 2");
     o = usual();
     o.stage_layers = "6,3,3";
-    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_UNSUPPORTED, "3 pipeline stages");
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "3 parts, but there are 1");
     o = usual();
     o.strategy = "data-parallel";
     o.dp = 2;
@@ -177,7 +189,7 @@ int main(void)
         cmocka_unit_test(test_parallel_layout__defaults_are_one_rank),
         cmocka_unit_test(test_parallel_layout__ranks_fill_dp),
         cmocka_unit_test(test_parallel_layout__impossible_ranks_come_with_the_arithmetic),
-        cmocka_unit_test(test_parallel_layout__what_is_not_built_is_refused_by_name),
+        cmocka_unit_test(test_parallel_layout__what_does_not_go_together_is_refused),
         cmocka_unit_test(test_parallel_layout__tensor_ranks_fit_the_model),
         cmocka_unit_test(test_parallel_layout__values_are_checked),
     };

@@ -1,0 +1,34 @@
+/* Which items of a model's list (embedding, blocks, final norm + head) every stage, or chunk of a stage, has. */
+#ifndef WEFT_PARALLEL_STAGE_CUT_H
+#define WEFT_PARALLEL_STAGE_CUT_H
+
+#include "base/alloc.h"
+#include "weft/config.h"
+
+typedef struct weft_stage_cut {
+    weft_alloc *alloc;
+    int64_t *first; /* [n + 1] item where part i begins; first[n] = n_items */
+    int n;          /* parts: stages x chunks, in model order */
+    int64_t n_items;
+} weft_stage_cut;
+
+/**
+ * Cuts the list of the model into n parts in order, none empty: as `counts` says ("6,3,5": items of each), or so that the
+ * most expensive part is as cheap as can be, counting the products of each item's forward.
+ *
+ * @collective  none
+ * @param[in] n_tokens  of a sequence: attention's share grows with it
+ * @param[in] counts    "" for a balanced cut
+ * @return      WEFT_OK | LAYOUT more parts than items, or counts that do not add up, with the arithmetic | NOMEM
+ */
+weft_status weft_i_stage_cut_make(weft_stage_cut *out,
+                                  weft_alloc *alloc,
+                                  const weft_config *config,
+                                  int64_t n_tokens,
+                                  int n,
+                                  const char *counts);
+/** Whether it can be made, without making it. @return WEFT_OK | LAYOUT | ARG */
+weft_status weft_i_stage_cut_check(const weft_config *config, int n, const char *counts);
+void weft_i_stage_cut_fini(weft_stage_cut *c);
+
+#endif
