@@ -215,22 +215,29 @@ static weft_status half_row(weft_exec *e, const half *h, unsigned parts, weft_vi
     return WEFT_OK;
 }
 
-/* Gradient of the norm's output, then of the stream; the weight gradients run while the region is on its way. */
+/*
+ * Gradient of the norm's output, then of the stream. What the weight gradients read comes while the input's gradient is
+ * computed; they run while that one's region is on its way.
+ */
 static weft_status
 half_column(weft_exec *e, const half *h, unsigned parts, weft_view residual, weft_view dx)
 {
     const weft_region_kind kind = WEFT_REGION_ENTER_COLUMN;
     const weft_pass back = WEFT_PASS_BACKWARD;
-    weft_view inside;
+    weft_view inside = h->norm_out;
     weft_view partial = h->nb.dy;
     weft_view summed = h->nb.dy;
-    WEFT_TRY(enter_column(e, h->norm_out, &inside));
+    if ((parts & WEFT_BACKWARD_WEIGHT) != 0)
+        WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_FORWARD, h->norm_out, &inside));
     if ((parts & WEFT_BACKWARD_INPUT) != 0) {
-        if (inside.rows != h->norm_out.rows)
-            WEFT_TRY(weft_exec_view(e, inside.dtype, inside.rows, inside.cols, &partial));
+        if (h->d_column.rows != h->nb.dy.rows)
+            WEFT_TRY(weft_exec_view(e, partial.dtype, h->d_column.rows, partial.cols, &partial));
         WEFT_TRY(weft_i_linear_backward_input(e, h->column, h->d_column, partial));
-        WEFT_TRY(weft_exec_region_start(e, kind, back, partial, &summed));
     }
+    if ((parts & WEFT_BACKWARD_WEIGHT) != 0)
+        WEFT_TRY(weft_exec_region_finish(e, kind, WEFT_PASS_FORWARD, h->norm_out, inside));
+    if ((parts & WEFT_BACKWARD_INPUT) != 0)
+        WEFT_TRY(weft_exec_region_start(e, kind, back, partial, &summed));
     if ((parts & WEFT_BACKWARD_WEIGHT) != 0)
         WEFT_TRY(weft_i_linear_backward_weight(e, h->column, inside, h->d_column));
     if ((parts & WEFT_BACKWARD_INPUT) != 0) {

@@ -159,8 +159,13 @@ static void note_model(const weft_train_session *s)
     char all[32], trained[32], tokens[32], windows[32], held[32];
     const weft_config *c = &s->source.hf.config;
     const weft_layout *l = &s->mesh->layout;
+    char tensor[64] = "";
+    if (l->tp > 1)
+        (void)snprintf(tensor, sizeof(tensor), "tp %d%s, ", l->tp,
+                       l->is_sequence_parallel ? " with sequence parallelism" : "");
     if (l->n_ranks > 1)
-        weft_i_train_note(s, "ranks: %d as threads of this process, dp %d, %s%s", l->n_ranks, l->dp,
+        weft_i_train_note(s, "ranks: %d as threads of this process, %sdp %d, %s%s", l->n_ranks,
+                          tensor, l->dp,
                           l->is_data_parallel  ? "DataParallel"
                           : l->zero_stage == 0 ? "DDP"
                           : l->zero_stage == 1 ? "ZeRO stage 1"

@@ -54,7 +54,9 @@ static void setup(train_case *c, scratch *s, const odd_model *m, const char *dty
 static void apply(train_case *c, const ranks_layout *l)
 {
     weft_layout_options *o = &c->options.layout;
-    o->dp = l->dp;
+    o->dp = WEFT_MAX(l->dp, 1);
+    o->tp = WEFT_MAX(l->tp, 1);
+    o->sequence_parallel = l->is_sequence_parallel;
     o->zero_stage = l->stage;
     o->reproducible = l->is_reproducible;
     o->zero_prefetch = !l->has_no_prefetch;
@@ -152,6 +154,10 @@ static void test_parallel_resume__in_the_same_layout_it_is_the_same_run(void **s
         {&odd_gpt2, "bf16", TWICE(.dp = 3, .stage = 3)},
         {&odd_llama_frozen, "fp32", TWICE(.dp = 8, .stage = 3)},
         {&odd_gpt2_frozen, "bf16", TWICE(.dp = 2, .stage = 1, .is_reproducible = true)},
+        {&odd_llama, "fp32", TWICE(.tp = 4)},
+        {&odd_tied, "bf16", TWICE(.dp = 2, .tp = 3, .stage = 2)},
+        {&odd_gpt2_dropout, "fp32",
+         TWICE(.dp = 2, .tp = 2, .stage = 3, .is_sequence_parallel = true)},
         /* what changes no bit may change on the way */
         {&odd_llama,
          "fp32",
@@ -176,6 +182,20 @@ static void test_parallel_resume__in_another_layout_the_curve_goes_on(void **sta
          {{3, {.dp = 4, .stage = 3}}, {6, {.dp = 1}}, {9, {.dp = 3, .stage = 1}}}},
         {&odd_tied, "fp32", {{4, {.dp = 4, .stage = 1}}, {8, {.dp = 2, .stage = 3}}}},
         {&odd_llama_frozen, "fp32", {{3, {.dp = 2, .stage = 2}}, {6, {.dp = 8}}}},
+        /* copied kv heads, uneven cuts and the optimizer's state of both axes come and go */
+        {&odd_llama,
+         "fp32",
+         {{3, {.tp = 4}}, {6, {.dp = 4, .stage = 3}}, {8, {.dp = 1}}, {11, {.dp = 2, .tp = 3}}}},
+        {&odd_gpt2_dropout,
+         "fp32",
+         {{3, {.tp = 2}},
+          {6, {.tp = 5, .is_sequence_parallel = true}},
+          {9, {.dp = 3, .stage = 1}}}},
+        {&odd_tied,
+         "fp32",
+         {{3, {.dp = 2, .tp = 2, .stage = 3}},
+          {6, {.dp = 2, .tp = 4, .stage = 1}},
+          {9, {.dp = 1}}}},
     };
     for (size_t i = 0; i < sizeof(journeys) / sizeof(journeys[0]); i++)
         check_journey(*state, &journeys[i], false);

@@ -55,9 +55,10 @@ typedef struct weft_param {
     double init_std;
     bool is_decayed; /* weight decay applies: matrices and embeddings */
     bool is_frozen;  /* no gradient, no optimizer state */
-    bool is_apart;   /* another stage of a pipeline has a copy: it is divided by itself, not with its neighbours */
-    int64_t number;  /* in the model's order */
-    int n_uses;      /* layers here that write its gradient (2 when tied) */
+    bool
+        is_apart; /* another stage of a pipeline has a copy: it is divided by itself, not with its neighbours */
+    int64_t number; /* in the model's order */
+    int n_uses;     /* layers here that write its gradient (2 when tied) */
 
     int64_t value_first; /* element number in the flat weights */
     int64_t grad_first;  /* element number in the flat gradients; -1 when frozen */
