@@ -40,7 +40,8 @@ const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
      .help =
          "Tensor-parallel ranks also share out the tokens between the matrices; nothing with 1."},
     {"micro-batch-size", WEFT_OPTION_INT, WEFT_AT_INT(L, micro_batch_size), .low = 1,
-     .high = 1048576, .shown = "train: 8; else as many as asked for",
+     .high = 1048576,
+     .shown = "train: 8, or a share of --global-batch-size; else as many as asked for",
      .help = "Sequences computed at a time."},
     {"global-batch-size", WEFT_OPTION_INT, WEFT_AT_INT(L, global_batch_size), .low = 1,
      .high = 1073741824, .shown = "micro-batch-size x dp",

@@ -7,6 +7,8 @@
  */
 #include "train/settings.h"
 
+#include "parallel/layout.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -35,11 +37,14 @@ set_batch(weft_train_settings *s, const weft_train_options *o, const weft_config
     if (s->seq_length < 1)
         WEFT_FAIL(WEFT_STATUS_ARG, "seq_length %lld must be at least 1", (long long)s->seq_length);
     const int64_t micro = o->layout.micro_batch_size;
+    weft_layout layout;
+    WEFT_TRY(weft_i_layout_make(&layout, &o->layout));
+    const int64_t dp = layout.dp; /* by default every data-parallel rank has one micro-batch */
     const int64_t global = o->layout.global_batch_size;
     s->micro_batch = micro != 0 ? micro : DEFAULT_MICRO_BATCH;
     if (micro == 0 && global > 0)
-        s->micro_batch = WEFT_MIN(global, DEFAULT_MICRO_BATCH);
-    s->global_batch = global != 0 ? global : s->micro_batch;
+        s->micro_batch = WEFT_MIN((global + dp - 1) / dp, DEFAULT_MICRO_BATCH);
+    s->global_batch = global != 0 ? global : s->micro_batch * dp;
     if (s->micro_batch < 1 || s->global_batch < 1)
         WEFT_FAIL(WEFT_STATUS_ARG,
                   "micro_batch_size %lld and global_batch_size %lld must be at least 1",

@@ -137,6 +137,10 @@ static weft_status open_inputs(weft_train_session *s)
     WEFT_TRY(open_model(s));
     WEFT_TRY(weft_i_layout_check_model(&s->mesh->layout, &s->source.hf.config));
     WEFT_TRY(weft_i_train_settings_make(&s->settings, s->options, &s->source.hf.config));
+    /* Another layout goes on with the same steps, unless another batch is asked for (and refused). */
+    if (s->resume_dir[0] != '\0' && s->options->layout.global_batch_size == 0)
+        s->settings.global_batch =
+            weft_i_trainer_state_number(&s->saved, "global_batch_size", s->settings.global_batch);
     WEFT_TRY(weft_i_layout_check_positions(s->ctx, &s->source.hf.config, "seq_length",
                                            s->settings.seq_length));
     WEFT_TRY(open_data(s));

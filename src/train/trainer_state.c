@@ -299,6 +299,12 @@ const char *weft_i_trainer_state_text(const weft_trainer_state *s, const char *k
     return text != NULL ? text : "";
 }
 
+int64_t weft_i_trainer_state_number(const weft_trainer_state *s, const char *key, int64_t fallback)
+{
+    const json_t *value = json_object_get(s->settings, key);
+    return json_is_integer(value) ? json_integer_value(value) : fallback;
+}
+
 /* ---- comparing ---- */
 
 /* A value as it stands in the file; a missing one is said to be. */

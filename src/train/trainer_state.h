@@ -41,6 +41,9 @@ weft_status weft_i_trainer_state_data(json_t **out,
                                       const weft_train_options *options,
                                       const weft_sampler *training);
 
+/** A whole number of the settings; `fallback` when it is not there. */
+int64_t weft_i_trainer_state_number(const weft_trainer_state *s, const char *key, int64_t fallback);
+
 /** The whole file's text, added to `text`. */
 weft_status weft_i_trainer_state_print(const weft_trainer_state *s, weft_str *text);
 
