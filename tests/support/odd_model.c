@@ -20,6 +20,16 @@ const odd_model odd_llama_frozen = {
     .name = "llama_frozen", LLAMA, .freeze = {"model.embed_tokens.*", "model.layers.[01].*"}};
 const odd_model odd_gpt2_frozen = {
     .name = "gpt2_frozen", GPT2, .freeze = {"*.bias", "*.ln_?.weight"}};
+const odd_model odd_deep = {.name = "deep",
+                            .is_tied = true,
+                            .vocab = 53,
+                            .hidden = 12,
+                            .n_layers = 7,
+                            .n_heads = 4,
+                            .n_kv_heads = 2,
+                            .head_dim = 6,
+                            .ffn = 22,
+                            .n_positions = 32};
 const odd_model odd_three = {.name = "three",
                              .is_gpt2 = true,
                              .is_tied = true,

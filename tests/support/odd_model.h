@@ -35,6 +35,9 @@ extern const odd_model odd_llama_frozen, odd_gpt2_frozen;
 /* 3 wide, one head: most parameters are smaller than a group of 8 ranks. And a small one with a vocabulary of 53. */
 extern const odd_model odd_three, odd_small;
 
+/* 7 layers, tied: 4 stages of 2 chunks. */
+extern const odd_model odd_deep;
+
 /* In the order of the files' layers, which is the flat order; returns how many. */
 int odd_params(const odd_model *m, odd_param out[ODD_PARAMS_MOST]);
 

@@ -87,6 +87,10 @@ void ranks_case_apply(ranks_case *c, const ranks_layout *l)
     weft_layout_options *o = &c->options.layout;
     ranks_case_layout(c, WEFT_MAX(l->dp, 1), l->stage, l->is_reproducible);
     o->tp = WEFT_MAX(l->tp, 1);
+    o->pp = WEFT_MAX(l->pp, 1);
+    o->pp_chunks = WEFT_MAX(l->chunks, 1);
+    o->pp_schedule = l->schedule != NULL ? l->schedule : "1f1b";
+    o->stage_layers = l->stage_layers != NULL ? l->stage_layers : "";
     o->sequence_parallel = l->is_sequence_parallel;
     o->zero_prefetch = !l->has_no_prefetch;
     o->overlap_grad_reduce = !l->is_not_overlapped;
@@ -97,7 +101,11 @@ void ranks_case_apply(ranks_case *c, const ranks_layout *l)
 
 const char *ranks_layout_text(const ranks_layout *l, char out[128])
 {
-    char bucket[32] = "", threads[32] = "", tensor[32] = "";
+    char bucket[32] = "", threads[32] = "", tensor[32] = "", stages[64] = "";
+    if (l->pp > 1)
+        (void)snprintf(stages, sizeof(stages), ", pp %d %.12s x%d %.16s", l->pp,
+                       l->schedule != NULL ? l->schedule : "1f1b", WEFT_MAX(l->chunks, 1),
+                       l->stage_layers != NULL ? l->stage_layers : "");
     if (l->tp > 1)
         (void)snprintf(tensor, sizeof(tensor), "%s %d",
                        l->is_sequence_parallel ? ", tp sp" : ", tp", l->tp);
@@ -106,7 +114,7 @@ const char *ranks_layout_text(const ranks_layout *l, char out[128])
     if (l->n_threads > 1)
         (void)snprintf(threads, sizeof(threads), ", %d threads", l->n_threads);
     (void)snprintf(
-        out, 128, "dp %d, stage %d%s%s%s%s%s%s%s%s", l->dp, l->stage, tensor,
+        out, 128, "dp %d, stage %d%s%s%s%s%s%s%s%s%s", l->dp, l->stage, stages, tensor,
         l->is_reproducible ? ", reproducible" : "", l->has_no_prefetch ? ", no prefetch" : "",
         l->is_not_overlapped ? ", no overlap" : "", bucket, threads,
         l->recompute != NULL ? ", recompute " : "", l->recompute != NULL ? l->recompute : "");
@@ -407,6 +415,8 @@ static weft_status run_step(rank *k, int step)
         weft_i_alloc_total(k->mesh->ctx->alloc, &total);
         k->all->r->first_peak[me] = total.peak_bytes;
     }
+    if (c->is_watching)
+        WEFT_TRY(collect_values(k, k->all->r->weight));
     return meet(k); /* so that the next step's outcome comes after all of this one's */
 }
 
@@ -484,6 +494,7 @@ void ranks_case_run(ranks_result *r, const ranks_case *c)
     const weft_layout_options *l = &c->options.layout;
     const weft_status st = ranks_case_try(r, c);
     if (st != WEFT_OK)
-        fail_msg("%s, dp %d, stage %d%s: %s: %s", c->model, (int)l->dp, (int)l->zero_stage,
+        fail_msg("%s, dp %d, tp %d, pp %d %s, stage %d%s: %s: %s", c->model, (int)l->dp, (int)l->tp,
+                 (int)l->pp, l->pp_schedule, (int)l->zero_stage,
                  l->reproducible ? ", reproducible" : "", weft_status_name(st), weft_last_error());
 }

@@ -29,6 +29,7 @@ typedef struct ranks_case {
     bool has_lr;
     bool
         is_asking; /* after each step rank 0 tells all whether to go on, as the training loop does */
+    bool is_watching; /* replicas are compared after each step, not after the last alone */
 } ranks_case;
 
 typedef struct ranks_param {
@@ -74,7 +75,8 @@ void ranks_case_layout(ranks_case *c, int64_t dp, int64_t stage, bool is_reprodu
 
 /* A layout, in few words; what is zero is as by default. */
 typedef struct ranks_layout {
-    int dp, stage, tp;
+    int dp, stage, tp, pp, chunks;
+    const char *schedule, *stage_layers; /* NULL: 1f1b, balanced */
     bool is_sequence_parallel, is_reproducible, has_no_prefetch, is_not_overlapped;
     double bucket_mb;
     int n_threads;
