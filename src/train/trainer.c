@@ -396,5 +396,6 @@ weft_status weft_i_trainer_step(weft_trainer *t,
                                     .end_s = weft_i_clock_seconds(),
                                     .bytes = -1};
     weft_i_trace_add(t->mesh->trace, &event);
-    return weft_i_parallel_share_update(t->parallel);
+    WEFT_TRY(weft_i_parallel_share_update(t->parallel));
+    return weft_i_mesh_end_step(t->mesh);
 }
