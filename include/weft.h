@@ -16,6 +16,7 @@
 #include "weft/inspect.h"
 #include "weft/model.h"
 #include "weft/options.h"
+#include "weft/placement.h"
 #include "weft/probe.h"
 #include "weft/simulate.h"
 #include "weft/status.h"

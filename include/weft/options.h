@@ -10,6 +10,7 @@
 #include "weft/eval.h"
 #include "weft/generate.h"
 #include "weft/inspect.h"
+#include "weft/placement.h"
 #include "weft/probe.h"
 #include "weft/simulate.h"
 #include "weft/train.h"
@@ -29,6 +30,7 @@ typedef enum weft_command {
     WEFT_COMMAND_TOKENIZE,
     WEFT_COMMAND_CHECKPOINT,
     WEFT_COMMAND_SIMULATE,
+    WEFT_COMMAND_LAYOUT,
     WEFT_COMMAND_COUNT
 } weft_command;
 

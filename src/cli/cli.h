@@ -26,6 +26,7 @@ int weft_i_cli_diff(int argc, const char *const *argv);
 int weft_i_cli_tokenize(int argc, const char *const *argv);
 int weft_i_cli_checkpoint(int argc, const char *const *argv);
 int weft_i_cli_simulate(int argc, const char *const *argv);
+int weft_i_cli_layout(int argc, const char *const *argv);
 
 /** Prints the thread's error to standard error and returns the exit code: FAILED for what a run met after its start. */
 int weft_i_cli_fail(weft_status st);

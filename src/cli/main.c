@@ -23,6 +23,7 @@ static command_fn *const commands[WEFT_COMMAND_COUNT] = {
     [WEFT_COMMAND_TOKENIZE] = weft_i_cli_tokenize,
     [WEFT_COMMAND_CHECKPOINT] = weft_i_cli_checkpoint,
     [WEFT_COMMAND_SIMULATE] = weft_i_cli_simulate,
+    [WEFT_COMMAND_LAYOUT] = weft_i_cli_layout,
 };
 
 static void show_commands(FILE *to)

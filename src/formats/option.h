@@ -85,6 +85,7 @@ extern const weft_option_spec weft_i_option_spec_diff;
 extern const weft_option_spec weft_i_option_spec_tokenize;
 extern const weft_option_spec weft_i_option_spec_checkpoint;
 extern const weft_option_spec weft_i_option_spec_simulate;
+extern const weft_option_spec weft_i_option_spec_layout;
 
 /** NULL for COUNT. */
 const weft_option_spec *weft_i_option_spec(weft_command command);

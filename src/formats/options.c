@@ -35,6 +35,8 @@ const weft_option_spec *weft_i_option_spec(weft_command command)
         return &weft_i_option_spec_checkpoint;
     case WEFT_COMMAND_SIMULATE:
         return &weft_i_option_spec_simulate;
+    case WEFT_COMMAND_LAYOUT:
+        return &weft_i_option_spec_layout;
     case WEFT_COMMAND_COUNT:
         break;
     }

@@ -21,7 +21,6 @@
 #define SUM_ELEMS (WEFT_SUM_BINS + 1)
 #define MAX_SUMS 2
 #define MAX_COUNTS 4
-#define CUT_TOKENS 1024 /* of a sequence, for the share of attention in a block's cost */
 
 /* ---- creation: chunks ---- */
 
@@ -103,8 +102,8 @@ static weft_status make_chunks(weft_parallel *p)
         c->is_first = c->is_last = true;
         return make_axes(p, c);
     }
-    WEFT_TRY(weft_i_stage_cut_make(&cut, p->ctx->alloc, weft_model_config(p->model), CUT_TOKENS,
-                                   l->pp * p->n_chunks, l->stage_layers));
+    WEFT_TRY(weft_i_stage_cut_make(&cut, p->ctx->alloc, weft_model_config(p->model),
+                                   WEFT_STAGE_CUT_TOKENS, l->pp * p->n_chunks, l->stage_layers));
     for (int i = 0; i < p->n_chunks && st == WEFT_OK; i++)
         st = make_chunk(p, &p->chunks[i], &cut, i * l->pp + rank);
     weft_i_stage_cut_fini(&cut);

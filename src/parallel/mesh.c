@@ -180,18 +180,21 @@ static weft_status create_comm(weft_mesh *m, weft_axis axis, const int *members)
     return weft_i_trace_comm_create(c, *c, m->trace);
 }
 
+void weft_i_mesh_stand_for(weft_mesh *out, weft_ctx *ctx, const weft_layout *layout, int world_rank)
+{
+    *out = (weft_mesh){
+        .ctx = ctx, .layout = *layout, .world_rank = world_rank, .world_size = layout->n_ranks};
+    weft_i_mesh_place(layout, world_rank, out->coord);
+    for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++)
+        out->size[a] = size_of(layout, a);
+}
+
 static weft_status new_mesh(weft_mesh **out, weft_ctx *ctx, const weft_layout *l, int world_rank)
 {
     void *p = NULL;
     WEFT_TRY(weft_i_alloc_new(ctx->alloc, 1, sizeof(weft_mesh), &p));
     weft_mesh *const m = p;
-    m->ctx = ctx;
-    m->layout = *l;
-    m->world_rank = world_rank;
-    m->world_size = l->n_ranks;
-    weft_i_mesh_place(l, world_rank, m->coord);
-    for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++)
-        m->size[a] = size_of(l, a);
+    weft_i_mesh_stand_for(m, ctx, l, world_rank);
     if (l->pace != NULL) {
         m->link.latency_s = l->pace->latency_s;
         m->link.bytes_per_s = l->pace->bytes_per_s;

@@ -62,6 +62,12 @@ weft_status weft_i_mesh_create(weft_mesh **out,
 weft_status weft_i_mesh_create_dry(weft_mesh **out, weft_ctx *dry, const weft_mesh *like);
 void weft_i_mesh_destroy(weft_mesh *m);
 
+/** *out stands for any rank of the layout, on the caller's context: what a dry run is made after. No communicators. */
+void weft_i_mesh_stand_for(weft_mesh *out,
+                           weft_ctx *ctx,
+                           const weft_layout *layout,
+                           int world_rank);
+
 /** What was sent over an axis since the last reset. */
 void weft_i_mesh_traffic(const weft_mesh *m, weft_axis axis, weft_traffic *out);
 void weft_i_mesh_traffic_reset(weft_mesh *m);

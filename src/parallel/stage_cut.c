@@ -13,6 +13,7 @@
 #include "base/str.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* FLOPs of item i's forward a token. */
@@ -146,4 +147,20 @@ void weft_i_stage_cut_fini(weft_stage_cut *c)
     if (c->alloc != NULL)
         weft_i_alloc_put(c->alloc, c->first);
     c->first = NULL;
+}
+
+void weft_i_stage_cut_text(const weft_stage_cut *c, int part, char *out, size_t size)
+{
+    const int64_t first = c->first[part], end = c->first[part + 1];
+    const long long block = (long long)WEFT_MAX(first - 1, 0);
+    const long long last = (long long)WEFT_MIN(end, c->n_items - 1) - 2;
+    char blocks[64] = "";
+    if (last == block)
+        (void)snprintf(blocks, sizeof(blocks), "block %lld", block);
+    else if (last > block)
+        (void)snprintf(blocks, sizeof(blocks), "blocks %lld-%lld", block, last);
+    (void)snprintf(out, size, "%s%s%s%s%s", first == 0 ? "embedding" : "",
+                   first == 0 && blocks[0] != '\0' ? ", " : "", blocks,
+                   end == c->n_items && end - first > 1 ? ", " : "",
+                   end == c->n_items ? "norm + head" : "");
 }

@@ -5,6 +5,9 @@
 #include "base/alloc.h"
 #include "weft/config.h"
 
+#define WEFT_STAGE_CUT_TOKENS                                                                      \
+    1024 /* of a sequence, where a layout is cut: the same for all commands */
+
 typedef struct weft_stage_cut {
     weft_alloc *alloc;
     int64_t *first; /* [n + 1] item where part i begins; first[n] = n_items */
@@ -30,5 +33,8 @@ weft_status weft_i_stage_cut_make(weft_stage_cut *out,
 /** Whether it can be made, without making it. @return WEFT_OK | LAYOUT | ARG */
 weft_status weft_i_stage_cut_check(const weft_config *config, int n, const char *counts);
 void weft_i_stage_cut_fini(weft_stage_cut *c);
+
+/** "embedding, blocks 0-5", "block 6, norm + head" of part i, cut to size. */
+void weft_i_stage_cut_text(const weft_stage_cut *c, int part, char *out, size_t size);
 
 #endif

@@ -51,7 +51,7 @@ static weft_status run_evaluation(weft_trainer *t, const weft_evaluation_job *jo
     return weft_i_plan_forward_shapes(t->parallel, t->run, &passes, weft_view_none());
 }
 
-static void count_elems(weft_train_plan *plan, weft_model *m)
+static void count_elems(weft_train_plan *plan, weft_model *m, const weft_parts *here)
 {
     plan->n_elems = weft_model_element_count(m);
     plan->n_trained_elems = plan->n_elems;
@@ -60,6 +60,8 @@ static void count_elems(weft_train_plan *plan, weft_model *m)
         if (p->is_frozen)
             plan->n_trained_elems -= p->full_rows * p->full_cols;
     }
+    for (int64_t i = 0; i < here->n; i++)
+        plan->n_held_elems += here->part[i].n;
 }
 
 static void count_bytes(weft_train_plan *plan, const weft_trainer *t)
@@ -99,7 +101,7 @@ static weft_status make(weft_train_plan *out,
     WEFT_TRY_GOTO(st, run_step(t, &plan), out);
     if (evaluation != NULL)
         WEFT_TRY_GOTO(st, run_evaluation(t, evaluation), out);
-    count_elems(&plan, t->model);
+    count_elems(&plan, t->model, weft_i_parallel_values(t->parallel));
     count_bytes(&plan, t);
     *out = plan;
 out:

@@ -15,6 +15,7 @@ typedef struct weft_train_plan {
         plain_sent_bytes; /* --reproducible over several ranks: what a step would send without; else -1 */
     int64_t n_elems;         /* parameters, a tied one once */
     int64_t n_trained_elems; /* without the frozen ones */
+    int64_t n_held_elems;    /* of the weights on this rank */
 } weft_train_plan;
 
 /**

@@ -1,6 +1,6 @@
 # The manual pages are clean mdoc and say what --help says.
 . "$(dirname "$0")/common.bash"
-for page in weft train eval generate probe info diff tokenize checkpoint simulate; do
+for page in weft train eval generate probe info diff tokenize checkpoint simulate layout; do
     expect 0 "$weft" help --man "$page"
     name=weft-$page
     [ "$page" != weft ] || name=weft

@@ -15,7 +15,7 @@ expect 2 "$weft" trian
 says err 'the nearest is "train"'
 silent out
 
-for command in train eval generate probe info diff tokenize checkpoint simulate; do
+for command in train eval generate probe info diff tokenize checkpoint simulate layout; do
     expect 0 "$weft" "$command" --help
     says out "Usage: weft $command"
     cp "$work/out" "$work/help"
