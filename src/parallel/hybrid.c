@@ -47,6 +47,8 @@ static weft_status make_hooks(weft_parallel *p)
         c->hooks[c->n_hooks++] = &c->data->hooks;
         if (c->tensor != NULL)
             c->hooks[c->n_hooks++] = &c->tensor->hooks;
+        c->trace = p->trace;
+        c->pace = p->pace;
         if (p->trace != NULL)
             c->hooks[c->n_hooks++] = p->trace;
         if (p->pace != NULL)

@@ -11,6 +11,8 @@
 #include "parallel/hybrid.h"
 
 #include "base/ctx.h"
+#include "parallel/pace.h"
+#include "parallel/trace_hooks.h"
 
 /* n_seqs 0 when there is none of that number. */
 weft_micro_batch weft_i_micro_batch_of(const weft_parallel_pass *pass, int64_t j)
@@ -140,4 +142,8 @@ void weft_i_chunk_bind(weft_chunk *c, weft_run *run)
     c->data->exec = weft_run_exec(run);
     if (c->tensor != NULL)
         c->tensor->exec = weft_run_exec(run);
+    if (c->trace != NULL)
+        weft_i_trace_hooks_bind(c->trace, weft_run_exec(run));
+    if (c->pace != NULL)
+        weft_i_pace_hooks_bind(c->pace, weft_run_exec(run));
 }

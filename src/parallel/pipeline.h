@@ -14,6 +14,7 @@ typedef struct weft_chunk {
     weft_data_axis *data;
     weft_tensor_axis *tensor; /* NULL: one rank along it */
     weft_run *run;
+    weft_hooks *trace, *pace; /* NULL: none; shared by all chunks */
     weft_hooks *hooks[4];
     int n_hooks;
     int n_slots;            /* of its run */

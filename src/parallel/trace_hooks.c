@@ -27,7 +27,8 @@ typedef struct trace_hooks {
     weft_hooks hooks; /* first: the caller's pointer */
     weft_ctx *ctx;
     weft_trace *trace;
-    const char *prefix; /* "paced " */
+    const weft_exec *exec; /* of the run whose passes are going on: which parts of backward run */
+    const char *prefix;    /* "paced " */
     double layer_start_s;
     int n_open;
     open_gradient open[MAX_OPEN];
@@ -77,11 +78,21 @@ static weft_status begin_layer(void *user, const weft_layer *l, weft_pass pass)
     return WEFT_OK;
 }
 
+static const char *verb_of(const trace_hooks *t, weft_pass pass)
+{
+    const unsigned parts = t->exec != NULL ? t->exec->parts : WEFT_BACKWARD_BOTH;
+    if (pass == WEFT_PASS_FORWARD)
+        return "forward";
+    return parts == WEFT_BACKWARD_INPUT    ? "input gradient"
+           : parts == WEFT_BACKWARD_WEIGHT ? "weight gradients"
+                                           : "backward";
+}
+
 static weft_status end_layer(void *user, const weft_layer *l, weft_pass pass)
 {
     trace_hooks *const t = user;
     char name[NAME_BYTES];
-    const char *const verb = pass == WEFT_PASS_FORWARD ? "forward" : "backward";
+    const char *const verb = verb_of(t, pass);
     while (t->n_open > 0)
         close_gradient(t, t->n_open - 1);
     if (strcmp(l->ops->kind, "block") == 0)
@@ -135,6 +146,12 @@ weft_i_trace_hooks_create(weft_hooks **out, weft_ctx *ctx, weft_trace *trace, bo
                             .layer_end = end_layer};
     *out = &t->hooks;
     return WEFT_OK;
+}
+
+void weft_i_trace_hooks_bind(weft_hooks *hooks, const weft_exec *exec)
+{
+    trace_hooks *const t = hooks->user;
+    t->exec = exec;
 }
 
 void weft_i_trace_hooks_destroy(weft_hooks *hooks)

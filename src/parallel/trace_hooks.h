@@ -4,7 +4,7 @@
 
 #include "base/trace.h"
 #include "weft/context.h"
-#include "weft/ext/hooks.h"
+#include "weft/ext/layer.h"
 
 /**
  * Events on the line "compute": "forward block 3", "backward block 3" (of a paced run: "paced forward block 3"), and within
@@ -17,6 +17,9 @@
  */
 weft_status
 weft_i_trace_hooks_create(weft_hooks **out, weft_ctx *ctx, weft_trace *trace, bool is_paced);
+
+/** The passes that go on are of this run: parts of a split backward get names of their own. */
+void weft_i_trace_hooks_bind(weft_hooks *hooks, const weft_exec *exec);
 void weft_i_trace_hooks_destroy(weft_hooks *hooks);
 
 #endif
