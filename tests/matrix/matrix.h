@@ -33,6 +33,9 @@ void matrix_golden(matrix *m);
 /* DDP = ZeRO-1, ZeRO-2 = ZeRO-3 (with a micro-batch a rank all) over buckets, overlap, prefetch, threads. matrix_bits.c */
 void matrix_bits(matrix *m, const odd_model *model);
 
+/* Every dp x pp x tp of 4 and 8 ranks, stage, schedule and mode, odd and golden models, in one process. matrix_hybrid.c */
+void matrix_hybrid(matrix *m);
+
 /* --reproducible: one rank = every dp and stage, over batches, types and recompute modes. matrix_bits.c */
 void matrix_reproducible(matrix *m, const odd_model *model);
 

@@ -21,7 +21,14 @@ static void run_golden(matrix *m, const odd_model *model)
     matrix_golden(m);
 }
 
+static void run_hybrid(matrix *m, const odd_model *model)
+{
+    (void)model;
+    matrix_hybrid(m);
+}
+
 static const kind kinds[] = {
+    {"hybrid", run_hybrid, 0},
     {"bits", matrix_bits, MATRIX_MODELS},
     {"reproducible", matrix_reproducible, MATRIX_MODELS},
     {"parity", matrix_parity, MATRIX_MODELS},
