@@ -167,9 +167,14 @@ static void note_model(const weft_train_session *s)
     if (l->tp > 1)
         (void)snprintf(tensor, sizeof(tensor), "tp %d%s, ", l->tp,
                        l->is_sequence_parallel ? " with sequence parallelism" : "");
+    char stages[64] = "";
+    if (l->pp > 1)
+        (void)snprintf(stages, sizeof(stages), "pp %d %s%s, ", l->pp,
+                       weft_i_schedule_name(l->schedule),
+                       l->n_chunks > 1 ? " with chunks" : "");
     if (l->n_ranks > 1)
-        weft_i_train_note(s, "ranks: %d as threads of this process, %sdp %d, %s%s", l->n_ranks,
-                          tensor, l->dp,
+        weft_i_train_note(s, "ranks: %d as threads of this process, %s%sdp %d, %s%s", l->n_ranks,
+                          tensor, stages, l->dp,
                           l->is_data_parallel  ? "DataParallel"
                           : l->zero_stage == 0 ? "DDP"
                           : l->zero_stage == 1 ? "ZeRO stage 1"
