@@ -3,7 +3,8 @@
  *
  * What the threads share is on the heap (a crew). A rank that does not come back after a failure is left behind with its
  * memory, and the crew with it: it may wake up at any time, finds the world failed at its next operation, and its log goes
- * nowhere. Only what the caller passed as `user` is then the caller's risk; the program ends soon after.
+ * nowhere; the last one to end frees the crew. Only what the caller passed as `user` is then the caller's risk; the program
+ * ends soon after.
  *
  * Each rank makes its context and mesh on its own thread, so its memory is first touched there.
  *
@@ -65,6 +66,7 @@ typedef struct crew {
     pthread_mutex_t lock;
     pthread_cond_t ended;
     int n_done;
+    bool is_left; /* by the caller: the last rank frees it; guarded by lock */
     bool has_locks;
     atomic_bool has_begun; /* steps, on any rank */
     pthread_mutex_t log_lock;
@@ -164,29 +166,6 @@ static weft_status run_rank(rank_slot *s)
     return st;
 }
 
-static void *rank_main(void *argument)
-{
-    rank_slot *const s = argument;
-    crew *const c = s->crew;
-    char name[16];
-    (void)snprintf(name, sizeof(name), "rank %d", s->rank);
-    weft_i_env_name_thread(name);
-    const weft_status st = run_rank(s);
-    if (st != WEFT_OK)
-        s->alarm->ops->abort(s->alarm, st, weft_last_error());
-    (void)pthread_mutex_lock(&c->lock);
-    s->st = st;
-    if (st != WEFT_OK)
-        (void)snprintf(s->message, sizeof(s->message), "%s", weft_last_error());
-    s->is_done = true;
-    c->n_done++;
-    (void)pthread_cond_signal(&c->ended);
-    (void)pthread_mutex_unlock(&c->lock);
-    return NULL;
-}
-
-/* ---- the crew ---- */
-
 /* Only when every rank has ended. */
 static void destroy_crew(crew *c)
 {
@@ -205,6 +184,32 @@ static void destroy_crew(crew *c)
     weft_i_alloc_put(ctx->alloc, c);
     weft_ctx_destroy(ctx);
 }
+
+static void *rank_main(void *argument)
+{
+    rank_slot *const s = argument;
+    crew *const c = s->crew;
+    char name[16];
+    (void)snprintf(name, sizeof(name), "rank %d", s->rank);
+    weft_i_env_name_thread(name);
+    const weft_status st = run_rank(s);
+    if (st != WEFT_OK)
+        s->alarm->ops->abort(s->alarm, st, weft_last_error());
+    (void)pthread_mutex_lock(&c->lock);
+    s->st = st;
+    if (st != WEFT_OK)
+        (void)snprintf(s->message, sizeof(s->message), "%s", weft_last_error());
+    s->is_done = true;
+    c->n_done++;
+    const bool is_last = c->is_left && c->n_done == c->n_ranks;
+    (void)pthread_cond_signal(&c->ended);
+    (void)pthread_mutex_unlock(&c->lock);
+    if (is_last)
+        destroy_crew(c);
+    return NULL;
+}
+
+/* ---- the crew ---- */
 
 static void init_locks(crew *c)
 {
@@ -318,8 +323,8 @@ static uint64_t look_at_the_rest(crew *c, int *last, int *n_done)
     return sum;
 }
 
-/* Whether all ended; false: some were left. Ranks that others wait for in a call are the calls' to watch. */
-static bool wait_for_ranks(crew *c)
+/* Until all ended, or some are to be left. Ranks that others wait for in a call are the calls' to watch. */
+static void wait_for_ranks(crew *c)
 {
     double failed_at = -1, silent_since = weft_i_clock_seconds();
     uint64_t progress = 0;
@@ -330,7 +335,7 @@ static bool wait_for_ranks(crew *c)
         if (weft_i_thread_world_has_failed(c->world)) {
             failed_at = failed_at < 0 ? now : failed_at;
             if (now - failed_at > GRACE_SECONDS)
-                return false;
+                return;
             continue;
         }
         const uint64_t p = look_at_the_rest(c, &last, &n);
@@ -346,7 +351,6 @@ static bool wait_for_ranks(crew *c)
             s->alarm->ops->abort(s->alarm, WEFT_STATUS_TIMEOUT, weft_last_error());
         }
     }
-    return true;
 }
 
 static void join_ranks(crew *c)
@@ -397,23 +401,31 @@ static weft_status first_cause(crew *c)
     return st;
 }
 
+/* To the ranks that are left; false: there are none. The log is the caller's and ends with the call. */
+static bool leave_crew(crew *c)
+{
+    (void)pthread_mutex_lock(&c->log_lock);
+    c->is_log_closed = true;
+    (void)pthread_mutex_unlock(&c->log_lock);
+    (void)pthread_mutex_lock(&c->lock);
+    const bool is_left = c->n_done < c->n_ranks;
+    c->is_left = is_left;
+    (void)pthread_mutex_unlock(&c->lock);
+    return is_left;
+}
+
 static weft_status run_many(const rank_task *task, bool *has_begun)
 {
     crew *c = NULL;
     WEFT_TRY(create_crew(&c, task));
     start_ranks(c);
-    const bool is_over = wait_for_ranks(c);
+    wait_for_ranks(c);
     join_ranks(c);
     weft_status st = first_cause(c);
     st = join_traces(c->ctx->alloc, &task->layout, st);
     *has_begun = atomic_load(&c->has_begun);
-    if (is_over) {
+    if (!leave_crew(c))
         destroy_crew(c);
-        return st;
-    }
-    (void)pthread_mutex_lock(&c->log_lock);
-    c->is_log_closed = true;
-    (void)pthread_mutex_unlock(&c->log_lock);
     return st;
 }
 
