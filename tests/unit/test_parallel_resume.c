@@ -57,6 +57,10 @@ static void apply(train_case *c, const ranks_layout *l)
     o->dp = WEFT_MAX(l->dp, 1);
     o->tp = WEFT_MAX(l->tp, 1);
     o->sequence_parallel = l->is_sequence_parallel;
+    o->pp = WEFT_MAX(l->pp, 1);
+    o->pp_chunks = WEFT_MAX(l->chunks, 1);
+    o->pp_schedule = l->schedule != NULL ? l->schedule : "1f1b";
+    o->stage_layers = l->stage_layers != NULL ? l->stage_layers : "";
     o->zero_stage = l->stage;
     o->reproducible = l->is_reproducible;
     o->zero_prefetch = !l->has_no_prefetch;
@@ -158,7 +162,17 @@ static void test_parallel_resume__in_the_same_layout_it_is_the_same_run(void **s
         {&odd_tied, "bf16", TWICE(.dp = 2, .tp = 3, .stage = 2)},
         {&odd_gpt2_dropout, "fp32",
          TWICE(.dp = 2, .tp = 2, .stage = 3, .is_sequence_parallel = true)},
+        {&odd_tied, "fp32", TWICE(.pp = 3, .schedule = "zb-h1")},
+        {&odd_gpt2_dropout, "bf16",
+         TWICE(.dp = 2, .pp = 2, .stage = 3, .schedule = "interleaved", .chunks = 2)},
+        {&odd_tied, "fp32", TWICE(.dp = 2, .tp = 2, .pp = 2, .stage = 1)},
         /* what changes no bit may change on the way */
+        {&odd_llama,
+         "fp32",
+         {{3, {.pp = 4}},
+          {5, {.pp = 2, .schedule = "interleaved", .chunks = 3}},
+          {7, {.dp = 1}},
+          {10, {.pp = 3, .stage_layers = "1,5,1", .schedule = "zb-h2", .recompute = "full"}}}},
         {&odd_llama,
          "fp32",
          {{5, {.dp = 3, .stage = 3}},
@@ -196,6 +210,25 @@ static void test_parallel_resume__in_another_layout_the_curve_goes_on(void **sta
          {{3, {.dp = 2, .tp = 2, .stage = 3}},
           {6, {.dp = 2, .tp = 4, .stage = 1}},
           {9, {.dp = 1}}}},
+        /* tp 2 pp 2, dp 4 ZeRO-3, one rank, all three axes */
+        {&odd_llama,
+         "fp32",
+         {{3, {.tp = 2, .pp = 2}},
+          {6, {.dp = 4, .stage = 3}},
+          {8, {.dp = 1}},
+          {11, {.dp = 2, .tp = 2, .pp = 2, .stage = 1}}}},
+        {&odd_tied,
+         "fp32",
+         {{3, {.tp = 2, .pp = 2, .schedule = "zb-h1", .is_sequence_parallel = true}},
+          {6, {.dp = 4, .stage = 3}},
+          {8, {.dp = 1}},
+          {11, {.dp = 2, .tp = 2, .pp = 2, .stage = 3, .schedule = "interleaved", .chunks = 2}}}},
+        {&odd_gpt2_dropout,
+         "fp32",
+         {{3, {.dp = 4, .stage = 1}},
+          {6, {.tp = 2, .pp = 2}},
+          {9, {.pp = 3, .dp = 2, .stage = 2}}}},
+        {&odd_llama_frozen, "fp32", {{3, {.pp = 3, .dp = 2, .stage = 2}}, {6, {.pp = 2}}}},
     };
     for (size_t i = 0; i < sizeof(journeys) / sizeof(journeys[0]); i++)
         check_journey(*state, &journeys[i], false);
@@ -213,6 +246,15 @@ static void test_parallel_resume__reproducible_means_the_same_bits_in_any_layout
          {{3, {.dp = 1, R}}, {5, {.dp = 8, .stage = 2, R}}, {8, {.dp = 2, .stage = 3, R}}}},
         {&odd_tied, "bf16", {{3, {.dp = 5, R}}, {6, {.dp = 3, .stage = 3, R}}, {8, {.dp = 1, R}}}},
         {&odd_gpt2_frozen, "fp32", {{3, {.dp = 2, .stage = 3, R}}, {6, {.dp = 3, .stage = 2, R}}}},
+        {&odd_tied,
+         "fp32",
+         {{3, {.dp = 2, .pp = 3, .stage = 3, R}},
+          {6, {.dp = 1, R}},
+          {9, {.pp = 4, .dp = 2, .schedule = "zb-h2", R}}}},
+        {&odd_gpt2_dropout,
+         "bf16",
+         {{2, {.pp = 2, .schedule = "interleaved", .chunks = 3, R}},
+          {5, {.dp = 4, .stage = 2, R}}}},
     };
 #undef R
     for (size_t i = 0; i < sizeof(journeys) / sizeof(journeys[0]); i++)
