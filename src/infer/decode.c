@@ -2,29 +2,39 @@
  * The loop of generation (contract: decode.h).
  *
  *   prefill  every prompt alone, as one pass of its own length, into its rows of the cache; the head works on its last row
- *   decode   all sequences that are not done together, one token each
+ *   decode   all sequences of a group that are not done together, one token each
  *
  * So a sequence is computed from its own tokens alone: no padding, no mask, and the others matter at most to the rounding
  * of a matrix product with another number of rows. One that ends leaves the batch: the last takes its place.
  *
+ * Over the stages of a pipeline there are as many groups as stages (if there are as many sequences), and they take turns:
+ * while the first stage has turn k, the next one has turn k - 1, and so on. The last stage chooses the ids of a turn; the
+ * first has them when the group's turn comes again, and sends them on with the word of that turn (stage_link.h). Prompts are
+ * dealt out to the groups one after another in the same way. Without a pipeline there is one group.
+ *
  * Rotary positions that scale with the length (`dynamic`): a row of the table is made for the length at which it is first
  * used, and cached keys keep theirs, as in transformers.
  *
- * Communication (world): before every pass 1 all_reduce that tells whether any rank has something left, and whether rank 0
- * was told to stop.
- * Invariant: all ranks run the same passes in the same order, one that has nothing left idle ones, so what a method gathers
- * in a pass (ZeRO-3's weights) finds every rank there.
+ * Communication: before every pass 1 all_reduce that tells whether any rank has something left, and whether rank 0 was told
+ * to stop: over the world, with a pipeline over the first stage's ranks; stage_link.c.
+ * Invariants
+ *  1. All ranks of a stage run the same passes in the same order, one that has nothing left idle ones, so what a method
+ *     gathers in a pass (ZeRO-3's weights) finds every rank there.
+ *  2. In turn k a rank knows the ids of turns 0 .. k - groups and of no later one, on every stage: what it does follows from
+ *     them and the word.
  */
 #include "infer/decode.h"
 
 #include "base/clock.h"
 #include "base/ctx.h"
+#include "infer/groups.h"
+#include "infer/stage_link.h"
 #include "parallel/ranks.h"
 
 #include <string.h>
 
-/* What a rank says before a pass; the largest holds. */
-enum { WORD_DONE, WORD_BUSY, WORD_STOP };
+/* What a rank says before a pass; the largest holds. SKIP: nothing in this group, but in others. */
+enum { WORD_DONE, WORD_SKIP, WORD_BUSY, WORD_STOP };
 
 struct weft_decoder {
     weft_mesh *mesh;
@@ -33,18 +43,19 @@ struct weft_decoder {
     weft_config config;
     weft_replica replica;
     weft_run *prefill; /* 1 x longest prompt */
-    weft_run *decode;  /* n_seqs x 1 */
+    weft_run *decode;  /* sequences of a group x 1 */
     weft_pass_memory memory;
     weft_kv_cache cache;
-    void *logits;       /* f32 [n_seqs, vocabulary] */
+    weft_groups groups;
+    weft_stage_link link;
+    int64_t turn; /* of group turn mod groups */
+    void *logits; /* f32 [sequences of a group, vocabulary]; on the last stage, as the next two */
     float *host_logits; /* the same on the host */
     weft_candidate *scratch;
-    weft_sequence **active; /* [n_seqs]: slot of the cache -> sequence */
-    int64_t n_active;
-    int32_t *last_id;   /* [n_seqs] */
-    int32_t *position;  /* [n_seqs] */
-    int64_t *q_offset;  /* [n_seqs] */
-    int64_t *kv_length; /* [n_seqs] */
+    int32_t *last_id; /* [sequences of a group], as all below */
+    int32_t *position;
+    int64_t *q_offset;
+    int64_t *kv_length;
     double prompt_seconds, new_seconds;
     int64_t n_new;
     int64_t n_forwards;
@@ -68,6 +79,17 @@ static size_t prefill_shapes(weft_pass_shape *shapes, const weft_prompts *p)
     return n;
 }
 
+static bool is_last_stage(const weft_decoder *d)
+{
+    return d->mesh->coord[WEFT_AXIS_PP] == d->mesh->size[WEFT_AXIS_PP] - 1;
+}
+
+/* Rows that a pass sends to the next stage, at most. */
+static int64_t most_rows(const weft_decoder *d, const weft_prompts *p)
+{
+    return WEFT_MAX(p->longest, d->groups.capacity);
+}
+
 /* Both runs; for decoding one shape for every number of sequences that may be left. */
 static weft_status plan_passes(weft_decoder *d,
                                const weft_source *source,
@@ -75,21 +97,25 @@ static weft_status plan_passes(weft_decoder *d,
                                weft_run_options *prefill,
                                weft_run_options *decode)
 {
-    const int64_t n_seqs = d->options.n_seqs;
+    const int64_t n = d->groups.capacity;
     weft_pass_shape *shapes = NULL;
 
-    WEFT_TRY(weft_i_alloc_array(d->ctx->alloc, p->n + n_seqs, sizeof(*shapes), &shapes));
-    for (int64_t i = 0; i < n_seqs; i++)
+    WEFT_TRY(weft_i_alloc_array(d->ctx->alloc, p->n + n, sizeof(*shapes), &shapes));
+    for (int64_t i = 0; i < n; i++)
         shapes[p->n + i] = (weft_pass_shape){.n_seqs = i + 1, .n_tokens = 1};
     const weft_pass_plan decoding = {
-        .run = *decode, .shapes = shapes + p->n, .n_shapes = (size_t)n_seqs};
-    const weft_pass_plan plan = {.run = *prefill,
-                                 .shapes = shapes,
-                                 .n_shapes = prefill_shapes(shapes, p),
-                                 .logit_rows = n_seqs,
-                                 .cache_seqs = n_seqs,
-                                 .cache_capacity = p->capacity,
-                                 .also = &decoding};
+        .run = *decode, .shapes = shapes + p->n, .n_shapes = (size_t)n};
+    const weft_pass_plan plan = {
+        .run = *prefill,
+        .shapes = shapes,
+        .n_shapes = prefill_shapes(shapes, p),
+        .logit_rows = is_last_stage(d) ? n : 0,
+        .cache_seqs = d->options.n_seqs,
+        .cache_capacity = p->capacity,
+        .n_places = WEFT_STAGE_LINK_PLACES,
+        .place_bytes = weft_i_stage_link_place_bytes(d->mesh, most_rows(d, p),
+                                                     d->config.hidden_size, source->dtype),
+        .also = &decoding};
     const weft_status st = weft_i_plan_passes(&d->memory, d->mesh, source, &plan);
     weft_i_alloc_put(d->ctx->alloc, shapes);
     prefill->workspace_bytes = d->memory.workspace_bytes;
@@ -99,45 +125,55 @@ static weft_status plan_passes(weft_decoder *d,
 
 static weft_status take_host(weft_decoder *d)
 {
-    const int64_t n = d->options.n_seqs;
-    const int64_t v = d->config.vocab_size;
+    const int64_t n = d->groups.capacity;
+    const int64_t v = is_last_stage(d) ? d->config.vocab_size : 1;
     weft_alloc *a = d->ctx->alloc;
 
     WEFT_TRY(weft_i_alloc_array(a, n * v, sizeof(float), &d->host_logits));
     WEFT_TRY(weft_i_alloc_array(a, v, sizeof(weft_candidate), &d->scratch));
-    WEFT_TRY(weft_i_alloc_array(a, n, sizeof(weft_sequence *), &d->active));
     WEFT_TRY(weft_i_alloc_array(a, n, sizeof(int32_t), &d->last_id));
     WEFT_TRY(weft_i_alloc_array(a, n, sizeof(int32_t), &d->position));
     WEFT_TRY(weft_i_alloc_array(a, n, sizeof(int64_t), &d->q_offset));
     return weft_i_alloc_array(a, n, sizeof(int64_t), &d->kv_length);
 }
 
+static weft_status take_device(weft_decoder *d,
+                               const weft_prompts *p,
+                               const weft_run_options *prefill,
+                               const weft_run_options *decode)
+{
+    weft_backend *b = d->ctx->backend;
+    weft_model *part = weft_i_parallel_part(d->replica.parallel);
+    const size_t logits_bytes =
+        (size_t)d->groups.capacity * (size_t)d->config.vocab_size * sizeof(float);
+
+    WEFT_TRY(weft_i_stage_link_init(&d->link, d->mesh, part, d->groups.n, d->groups.capacity,
+                                    most_rows(d, p)));
+    WEFT_TRY(weft_i_kv_cache_init(&d->cache, part, d->options.n_seqs, p->capacity));
+    if (is_last_stage(d))
+        WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_ACTIVATIONS, logits_bytes, "logits", &d->logits));
+    WEFT_TRY(weft_run_create(&d->prefill, part, prefill));
+    return weft_run_create(&d->decode, part, decode);
+}
+
 static weft_status
 take_all(weft_decoder *d, weft_source *source, const weft_prompts *p, uint64_t seed)
 {
-    weft_backend *b = d->ctx->backend;
-    const size_t logits_bytes =
-        (size_t)d->options.n_seqs * (size_t)d->config.vocab_size * sizeof(float);
+    const int n_groups = (int)WEFT_MIN((int64_t)d->mesh->layout.pp, d->options.n_seqs);
     weft_run_options prefill = {.n_seqs = 1, .n_tokens = p->longest, .n_positions = p->capacity};
-    weft_run_options decode = {
-        .n_seqs = d->options.n_seqs, .n_tokens = 1, .n_positions = p->capacity};
+    weft_run_options decode = {.n_tokens = 1, .n_positions = p->capacity};
 
-    if (d->mesh->layout.pp > 1)
-        WEFT_FAIL(WEFT_STATUS_UNSUPPORTED,
-                  "generation over the %d stages of a pipeline is not in this version; use --pp 1 "
-                  "(the other ranks can share the prompts: --dp)",
-                  d->mesh->layout.pp);
-    WEFT_TRY(weft_i_mesh_agree(d->mesh, plan_passes(d, source, p, &prefill, &decode)));
+    weft_status st = weft_i_groups_init(&d->groups, d->ctx->alloc, d->options.n_seqs, n_groups);
+    decode.n_seqs = d->groups.capacity;
+    if (st == WEFT_OK)
+        st = plan_passes(d, source, p, &prefill, &decode);
+    WEFT_TRY(weft_i_mesh_agree(d->mesh, st));
     WEFT_TRY(take_host(d));
     WEFT_TRY(weft_i_replica_create(&d->replica, d->mesh, source, false, seed));
     weft_i_source_unmap(source);
-    weft_model *m = d->replica.model;
     weft_i_parallel_run_options(d->replica.parallel, &prefill);
     weft_i_parallel_run_options(d->replica.parallel, &decode);
-    WEFT_TRY(weft_i_kv_cache_init(&d->cache, m, &d->config, d->options.n_seqs, p->capacity));
-    WEFT_TRY(b->ops->mem_get(b, WEFT_MEM_ACTIVATIONS, logits_bytes, "logits", &d->logits));
-    WEFT_TRY(weft_run_create(&d->prefill, m, &prefill));
-    return weft_run_create(&d->decode, m, &decode);
+    return take_device(d, p, &prefill, &decode);
 }
 
 weft_status weft_i_decoder_create(weft_decoder **out,
@@ -169,12 +205,14 @@ void weft_i_decoder_destroy(weft_decoder *d)
     if (d == NULL)
         return;
     weft_alloc *alloc = d->ctx->alloc;
-    void *const block[] = {d->host_logits, d->scratch,  d->active,   d->last_id,
+    void *const block[] = {d->host_logits, d->scratch,  d->last_id,
                            d->position,    d->q_offset, d->kv_length};
     weft_run_destroy(d->decode);
     weft_run_destroy(d->prefill);
     d->ctx->backend->ops->mem_put(d->ctx->backend, d->logits);
     weft_i_kv_cache_fini(&d->cache);
+    weft_i_stage_link_fini(&d->link);
+    weft_i_groups_fini(&d->groups);
     weft_i_replica_destroy(&d->replica);
     for (size_t i = 0; i < WEFT_COUNT_OF(block); i++)
         weft_i_alloc_put(alloc, block[i]);
@@ -183,16 +221,16 @@ void weft_i_decoder_destroy(weft_decoder *d)
 
 /* ---- passes ---- */
 
-static weft_view logits_view(const weft_decoder *d, int64_t rows)
+static int flight_of(const weft_decoder *d)
 {
-    return weft_view_make(d->logits, WEFT_DTYPE_F32, rows, d->config.vocab_size);
+    return (int)(d->turn % d->groups.n);
 }
 
-static weft_status fetch_logits(weft_decoder *d, int64_t rows)
+static weft_view logits_view(const weft_decoder *d, int64_t rows)
 {
-    weft_backend *b = d->ctx->backend;
-    const size_t n_bytes = (size_t)(rows * d->config.vocab_size) * sizeof(float);
-    return b->ops->copy_to_host(b, d->host_logits, d->logits, n_bytes);
+    if (!is_last_stage(d))
+        return weft_view_none();
+    return weft_view_make(d->logits, WEFT_DTYPE_F32, rows, d->config.vocab_size);
 }
 
 /* A pass without a sequence, while other ranks have some. */
@@ -203,8 +241,38 @@ static weft_status run_idle(weft_decoder *d, weft_run *run)
     return weft_run_idle(run, WEFT_PASS_FORWARD);
 }
 
-/* Reads a prompt into slot `slot` of the cache; its last row's logits are on the host afterwards. */
-static weft_status read_prompt(weft_decoder *d, const weft_sequence *s, int64_t slot)
+/* The last stage chooses the next id of every waiting sequence from the logits, a row each. */
+static weft_status choose_ids(weft_decoder *d, const weft_group *g)
+{
+    weft_backend *b = d->ctx->backend;
+    const size_t n_bytes = (size_t)(g->n_waiting * d->config.vocab_size) * sizeof(float);
+    int32_t *ids = NULL;
+
+    WEFT_TRY(b->ops->copy_to_host(b, d->host_logits, d->logits, n_bytes));
+    WEFT_TRY(weft_i_stage_link_answer_of(&d->link, flight_of(d), &ids));
+    for (int64_t i = 0; i < g->n_waiting; i++) {
+        const weft_sequence *s = g->active[g->from + i];
+        WEFT_TRY(weft_i_sampling_pick(&ids[i], &d->options.sampling,
+                                      d->host_logits + i * d->config.vocab_size, d->options.n_ids,
+                                      d->scratch, s->number, s->n_ids));
+    }
+    return weft_i_stage_link_send_answer(&d->link, flight_of(d), g->n_waiting);
+}
+
+/* This stage's part of a pass of the group's waiting sequences, from slot `slot` of the cache on. */
+static weft_status
+run_pass(weft_decoder *d, const weft_group *g, weft_run *run, const weft_host_batch *batch)
+{
+    d->n_forwards++;
+    WEFT_TRY(weft_run_load(run, 0, batch));
+    WEFT_TRY(weft_i_stage_link_receive(&d->link, run));
+    weft_run_exec(run)->logits = logits_view(d, g->n_waiting);
+    WEFT_TRY(weft_run_forward_only(run, weft_i_kv_cache_from(&d->cache, g->first + g->from)));
+    return is_last_stage(d) ? choose_ids(d, g) : weft_i_stage_link_send(&d->link, run);
+}
+
+/* Reads a prompt into the group's next place. */
+static weft_status read_prompt(weft_decoder *d, weft_group *g, weft_sequence *s)
 {
     const int64_t q_offset = 0;
     const int64_t last = s->n_prompt - 1;
@@ -215,33 +283,33 @@ static weft_status read_prompt(weft_decoder *d, const weft_sequence *s, int64_t 
                                    .q_offset = &q_offset,
                                    .kv_length = &s->n_prompt};
 
-    d->n_forwards++;
+    g->from = g->n_active;
+    g->n_waiting = 1;
+    g->active[g->n_active++] = s;
     if (d->config.rope.kind == WEFT_ROPE_DYNAMIC)
         WEFT_TRY(weft_run_fill_rope(d->prefill, 0, s->n_prompt, s->n_prompt));
-    WEFT_TRY(weft_run_load(d->prefill, 0, &batch));
-    exec->logits = logits_view(d, 1);
     exec->head_rows = &last;
     exec->n_head_rows = 1;
-    const weft_status st = weft_run_forward_only(d->prefill, weft_i_kv_cache_from(&d->cache, slot));
+    const weft_status st = run_pass(d, g, d->prefill, &batch);
     exec->head_rows = NULL;
     exec->n_head_rows = 0;
-    return st != WEFT_OK ? st : fetch_logits(d, 1);
+    return st;
 }
 
-/* One token further in every active sequence. */
-static weft_status read_last(weft_decoder *d)
+/* One token further in every sequence of the group. */
+static weft_status read_last(weft_decoder *d, weft_group *g)
 {
-    const int64_t n = d->n_active;
-    const weft_host_batch batch = {.n_seqs = n,
+    const weft_host_batch batch = {.n_seqs = g->n_active,
                                    .n_tokens = 1,
                                    .ids = d->last_id,
                                    .positions = d->position,
                                    .q_offset = d->q_offset,
                                    .kv_length = d->kv_length};
 
-    d->n_forwards++;
-    for (int64_t i = 0; i < n; i++) {
-        const weft_sequence *s = d->active[i];
+    g->from = 0;
+    g->n_waiting = g->n_active;
+    for (int64_t i = 0; i < g->n_active; i++) {
+        const weft_sequence *s = g->active[i];
         d->last_id[i] = s->ids[s->n_ids - 1];
         d->position[i] = (int32_t)(s->n_ids - 1);
         d->q_offset[i] = s->n_ids - 1;
@@ -249,13 +317,18 @@ static weft_status read_last(weft_decoder *d)
         if (d->config.rope.kind == WEFT_ROPE_DYNAMIC)
             WEFT_TRY(weft_run_fill_rope(d->decode, s->n_ids - 1, 1, s->n_ids));
     }
-    WEFT_TRY(weft_run_load(d->decode, 0, &batch));
-    weft_run_exec(d->decode)->logits = logits_view(d, n);
-    WEFT_TRY(weft_run_forward_only(d->decode, weft_i_kv_cache_from(&d->cache, 0)));
-    return fetch_logits(d, n);
+    return run_pass(d, g, d->decode, &batch);
 }
 
-/* ---- sequences ---- */
+/* ---- turns ---- */
+
+/* What a call of weft_i_decoder_run works on. */
+typedef struct work {
+    weft_sequence *sequence; /* [n] */
+    int64_t n, next;         /* prompts from `next` on were not read */
+    bool is_reading;         /* prompts; then tokens are added */
+    weft_delivery *delivery;
+} work;
 
 static bool is_stop_id(const weft_decoder *d, int32_t id)
 {
@@ -266,14 +339,8 @@ static bool is_stop_id(const weft_decoder *d, int32_t id)
     return false;
 }
 
-/* Chooses the next id of s from row `row` of the logits. */
-static weft_status add_id(weft_decoder *d, weft_sequence *s, int64_t row, weft_delivery *delivery)
+static weft_status add_id(weft_decoder *d, weft_sequence *s, int32_t id, weft_delivery *delivery)
 {
-    int32_t id = 0;
-
-    WEFT_TRY(weft_i_sampling_pick(&id, &d->options.sampling,
-                                  d->host_logits + row * d->config.vocab_size, d->options.n_ids,
-                                  d->scratch, s->number, s->n_ids));
     s->ids[s->n_ids++] = id;
     d->n_new++;
     WEFT_TRY(weft_i_delivery_add(delivery, s, id));
@@ -284,91 +351,113 @@ static weft_status add_id(weft_decoder *d, weft_sequence *s, int64_t row, weft_d
     return WEFT_OK;
 }
 
-/* Sequences that are done leave; the last active one takes the place. */
-static weft_status leave(weft_decoder *d)
+/* Prompts that no id may be added to end without a pass. */
+static weft_status skip_full(work *w)
 {
-    for (int64_t i = d->n_active - 1; i >= 0; i--) {
-        if (!d->active[i]->is_done)
-            continue;
-        const int64_t last = --d->n_active;
-        if (i == last)
-            continue;
-        WEFT_TRY(weft_i_kv_cache_move(&d->cache, i, last, d->active[last]->n_ids - 1));
-        d->active[i] = d->active[last];
+    for (; w->next < w->n && w->sequence[w->next].n_ids >= w->sequence[w->next].n_limit;
+         w->next++) {
+        weft_sequence *s = &w->sequence[w->next];
+        WEFT_TRY(weft_i_delivery_end(w->delivery, s, s->at_limit));
     }
     return WEFT_OK;
 }
 
-static bool is_stop_wanted(const weft_decoder *d)
+/* The group's turn has come: the ids of its last one are known, and what follows from them. */
+static weft_status learn(weft_decoder *d, weft_group *g, const int32_t *ids, work *w)
+{
+    const int64_t n = g->n_waiting;
+
+    g->n_waiting = 0;
+    for (int64_t i = 0; i < n; i++)
+        WEFT_TRY(add_id(d, g->active[g->from + i], ids[i], w->delivery));
+    WEFT_TRY(weft_i_group_leave(g, &d->cache));
+    return w->is_reading ? skip_full(w)
+                         : weft_i_groups_balance(&d->groups, flight_of(d), &d->cache);
+}
+
+/* What this rank has to say about the turn. */
+static int64_t own_word(const weft_decoder *d, const weft_group *g, const work *w)
 {
     const weft_generate_callbacks *c = d->options.callbacks;
-    return c != NULL && c->should_stop != NULL && c->should_stop(c->user);
-}
+    const bool has_more = w->is_reading ? w->next < w->n : g->n_active > 0;
+    int64_t word = has_more ? WORD_BUSY : WORD_DONE;
 
-/* Before a pass: whether any rank has something left, and whether rank 0 was told to stop. */
-static weft_status agree(weft_decoder *d, bool is_busy, bool *is_any_busy, bool *is_stopped)
-{
-    int64_t word = is_busy ? WORD_BUSY : WORD_DONE;
-
-    if ((is_busy || d->mesh->world_size > 1) && is_stop_wanted(d))
+    if (!has_more && !w->is_reading && weft_i_groups_active(&d->groups) > 0)
+        word = WORD_SKIP;
+    if ((word > WORD_DONE || d->mesh->world_size > 1) && c != NULL && c->should_stop != NULL &&
+        c->should_stop(c->user))
         word = WORD_STOP;
-    WEFT_TRY(weft_i_parallel_largest(d->replica.parallel, &word));
-    *is_any_busy = word == WORD_BUSY;
-    *is_stopped = word == WORD_STOP;
-    return WEFT_OK;
+    return word;
 }
 
-/* Sequences that may not grow end at once. Returns the first from *at on that may; n when there is none. */
-static weft_status skip_full(int64_t *at, weft_sequence *first, int64_t n, weft_delivery *delivery)
+/* The first stage decides what is done in the turn, the others hear it; all know the ids of the group's last turn then. */
+static weft_status begin_turn(int32_t *word, weft_decoder *d, weft_group *g, work *w)
 {
-    while (*at < n && first[*at].n_ids >= first[*at].n_limit) {
-        WEFT_TRY(weft_i_delivery_end(delivery, &first[*at], first[*at].at_limit));
-        (*at)++;
+    int32_t *m = NULL;
+
+    WEFT_TRY(weft_i_stage_link_word_of(&d->link, flight_of(d), &m));
+    if (!weft_i_stage_link_is_first(&d->link)) {
+        WEFT_TRY(weft_i_stage_link_pass_word(&d->link, flight_of(d)));
+        *word = m[0];
+        return learn(d, g, m + 1, w);
+    }
+    if (g->n_waiting > 0)
+        WEFT_TRY(weft_i_stage_link_receive_answer(&d->link, flight_of(d), m + 1, g->n_waiting));
+    WEFT_TRY(learn(d, g, m + 1, w));
+    int64_t largest = own_word(d, g, w);
+    if (d->mesh->layout.pp == 1)
+        WEFT_TRY(weft_i_parallel_largest(d->replica.parallel, &largest));
+    else
+        WEFT_TRY(weft_i_stage_link_agree(&d->link, &largest));
+    m[0] = (int32_t)largest;
+    *word = m[0];
+    return weft_i_stage_link_pass_word(&d->link, flight_of(d));
+}
+
+/* All stop: the ids of turns on their way are still to come, in the order of turns. */
+static weft_status drain(weft_decoder *d, work *w)
+{
+    for (int i = 1; i < d->groups.n; i++) {
+        int32_t *m = NULL;
+        d->turn++;
+        weft_group *g = &d->groups.group[flight_of(d)];
+        if (g->n_waiting == 0)
+            continue;
+        WEFT_TRY(weft_i_stage_link_word_of(&d->link, flight_of(d), &m));
+        m[0] = WORD_STOP;
+        if (weft_i_stage_link_is_first(&d->link))
+            WEFT_TRY(weft_i_stage_link_receive_answer(&d->link, flight_of(d), m + 1, g->n_waiting));
+        WEFT_TRY(weft_i_stage_link_pass_word(&d->link, flight_of(d)));
+        WEFT_TRY(learn(d, g, m + 1, w));
     }
     return WEFT_OK;
 }
 
-static weft_status read_prompts(
-    bool *is_stopped, weft_decoder *d, weft_sequence *first, int64_t n, weft_delivery *delivery)
+static weft_status run_turn(weft_decoder *d, weft_group *g, work *w)
 {
-    int64_t next = 0;
-
-    d->n_active = 0;
-    weft_i_parallel_bind(d->replica.parallel, d->prefill);
-    for (;;) {
-        bool is_any_busy = false;
-        WEFT_TRY(skip_full(&next, first, n, delivery));
-        WEFT_TRY(agree(d, next < n, &is_any_busy, is_stopped));
-        if (!is_any_busy)
-            return WEFT_OK;
-        if (next == n) {
-            WEFT_TRY(run_idle(d, d->prefill));
-            continue;
-        }
-        weft_sequence *s = &first[next++];
-        WEFT_TRY(read_prompt(d, s, d->n_active));
-        WEFT_TRY(add_id(d, s, 0, delivery));
-        if (!s->is_done)
-            d->active[d->n_active++] = s;
-    }
+    if (w->is_reading && w->next < w->n)
+        return read_prompt(d, g, &w->sequence[w->next++]);
+    if (!w->is_reading && g->n_active > 0)
+        return read_last(d, g);
+    return run_idle(d, w->is_reading ? d->prefill : d->decode);
 }
 
-static weft_status add_tokens(bool *is_stopped, weft_decoder *d, weft_delivery *delivery)
+/* Turns until no rank has anything to do in this phase, or rank 0 was told to stop. */
+static weft_status run_phase(bool *is_stopped, weft_decoder *d, work *w)
 {
-    weft_i_parallel_bind(d->replica.parallel, d->decode);
-    for (;;) {
-        bool is_any_busy = false;
-        WEFT_TRY(agree(d, d->n_active > 0, &is_any_busy, is_stopped));
-        if (!is_any_busy)
-            return WEFT_OK;
-        if (d->n_active == 0) {
-            WEFT_TRY(run_idle(d, d->decode));
-            continue;
+    weft_i_parallel_bind(d->replica.parallel, w->is_reading ? d->prefill : d->decode);
+    for (;; d->turn++) {
+        weft_group *g = &d->groups.group[flight_of(d)];
+        int32_t word = WORD_DONE;
+        WEFT_TRY(begin_turn(&word, d, g, w));
+        if (word == WORD_STOP) {
+            *is_stopped = true;
+            return drain(d, w);
         }
-        WEFT_TRY(read_last(d));
-        for (int64_t i = 0; i < d->n_active; i++)
-            WEFT_TRY(add_id(d, d->active[i], i, delivery));
-        WEFT_TRY(leave(d));
+        if (word == WORD_DONE)
+            return WEFT_OK;
+        if (word == WORD_BUSY)
+            WEFT_TRY(run_turn(d, g, w));
     }
 }
 
@@ -376,12 +465,17 @@ weft_status weft_i_decoder_run(
     bool *is_stopped, weft_decoder *d, weft_sequence *first, int64_t n, weft_delivery *delivery)
 {
     const double start = weft_i_clock_seconds();
+    work w = {.sequence = first, .n = n, .is_reading = true, .delivery = delivery};
 
     *is_stopped = false;
-    WEFT_TRY(read_prompts(is_stopped, d, first, n, delivery));
+    d->turn = 0;
+    weft_i_groups_clear(&d->groups);
+    WEFT_TRY(run_phase(is_stopped, d, &w));
     const double middle = weft_i_clock_seconds();
+    w.is_reading = false;
     if (!*is_stopped)
-        WEFT_TRY(add_tokens(is_stopped, d, delivery));
+        WEFT_TRY(run_phase(is_stopped, d, &w));
+    WEFT_TRY(weft_i_stage_link_finish(&d->link));
     for (int64_t i = 0; i < n; i++) {
         if (!first[i].is_done)
             WEFT_TRY(weft_i_delivery_end(delivery, &first[i], WEFT_FINISH_STOPPED));

@@ -213,6 +213,10 @@ weft_status weft_generate_run(weft_generate_result *out,
     WEFT_TRY(weft_i_prompts_check(options));
     WEFT_TRY(weft_i_layout_make(&layout, &options->layout));
     layout.is_sequence_parallel = false; /* a token at a time: there is nothing to share out */
+    if (layout.n_chunks > 1)
+        layout.stage_layers = ""; /* numbers of chunks: a stage's lie together here */
+    layout.n_chunks = 1;
+    layout.schedule = WEFT_SCHEDULE_1F1B;
     WEFT_TRY(weft_i_layout_read_pace(&pace, &layout.pace, &options->layout));
     return weft_i_ranks_run(&layout, &options->layout, ctx_options, run_rank, &call);
 }

@@ -22,14 +22,17 @@ static weft_status take_lists(weft_kv_cache *c)
     return WEFT_OK;
 }
 
-/* The list is embedding, blocks, head. */
-static void place_layers(weft_kv_cache *c, weft_dtype dtype, int64_t n_layers, int64_t cols)
+static void place_layers(weft_kv_cache *c, const weft_model *m)
 {
+    const weft_dtype dtype = weft_model_dtype(m);
     const int64_t rows = c->n_seqs * c->capacity;
+    const int64_t cols = weft_i_model_kv_cols(m);
     const size_t n_bytes = (size_t)rows * (size_t)cols * weft_dtype_bytes(dtype);
     char *at = c->memory;
 
-    for (int64_t i = 1; i <= n_layers; i++) {
+    for (int64_t i = 0; i < c->n_list; i++) {
+        if (!weft_i_model_is_block(m, i))
+            continue;
         c->whole[i] = (weft_kv){.k = weft_view_make(at, dtype, rows, cols),
                                 .v = weft_view_make(at + n_bytes, dtype, rows, cols),
                                 .capacity = c->capacity};
@@ -37,26 +40,25 @@ static void place_layers(weft_kv_cache *c, weft_dtype dtype, int64_t n_layers, i
     }
 }
 
-weft_status weft_i_kv_cache_init(
-    weft_kv_cache *out, weft_model *m, const weft_config *config, int64_t n_seqs, int64_t capacity)
+weft_status
+weft_i_kv_cache_init(weft_kv_cache *out, weft_model *m, int64_t n_seqs, int64_t capacity)
 {
     weft_kv_cache c = {.ctx = weft_model_ctx(m),
                        .n_list = weft_model_layer_count(m),
                        .n_seqs = n_seqs,
                        .capacity = capacity};
-    const weft_dtype dtype = weft_model_dtype(m);
-    const int64_t cols = weft_i_model_kv_cols(m);
-    const size_t n_bytes = (size_t)(n_seqs * capacity) * (size_t)cols * weft_dtype_bytes(dtype);
+    const size_t n_bytes = weft_i_model_kv_bytes(m, n_seqs * capacity);
     weft_backend *b = c.ctx->backend;
     weft_status st = WEFT_OK;
 
     memset(out, 0, sizeof(*out));
     WEFT_TRY_GOTO(st, take_lists(&c), out);
-    WEFT_TRY_GOTO(st,
-                  b->ops->mem_get(b, WEFT_MEM_CACHE, n_bytes * 2 * (size_t)config->n_layers,
-                                  "cache of keys and values", &c.memory),
-                  out);
-    place_layers(&c, dtype, config->n_layers, cols);
+    if (n_bytes > 0) {
+        WEFT_TRY_GOTO(
+            st, b->ops->mem_get(b, WEFT_MEM_CACHE, n_bytes, "cache of keys and values", &c.memory),
+            out);
+        place_layers(&c, m);
+    }
 out:
     if (st == WEFT_OK)
         *out = c;

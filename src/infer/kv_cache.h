@@ -7,8 +7,8 @@
 typedef struct weft_kv_cache {
     weft_ctx *ctx;
     void *memory;
-    weft_kv *
-        whole; /* [n_list]: one for each layer of the model's list; those without attention have none */
+    weft_kv
+        *whole;    /* [n_list]: one for each layer of the list; those without attention have none */
     weft_kv *part; /* the same, of some sequences */
     int64_t n_list;
     int64_t n_seqs;
@@ -16,12 +16,12 @@ typedef struct weft_kv_cache {
 } weft_kv_cache;
 
 /**
- * Takes memory for n_seqs x capacity tokens in every block.
+ * Takes memory for n_seqs x capacity tokens in every block of m, which may be a part of a model.
  *
  * @return WEFT_OK | NOMEM
  */
-weft_status weft_i_kv_cache_init(
-    weft_kv_cache *out, weft_model *m, const weft_config *config, int64_t n_seqs, int64_t capacity);
+weft_status
+weft_i_kv_cache_init(weft_kv_cache *out, weft_model *m, int64_t n_seqs, int64_t capacity);
 void weft_i_kv_cache_fini(weft_kv_cache *c);
 
 /** The cache from sequence `first` on, as a pass over first, first + 1, ... wants it. Valid until the next call. */

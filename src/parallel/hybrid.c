@@ -240,9 +240,16 @@ static void chunk_options(weft_chunk *c, weft_run_options *options)
     }
 }
 
+weft_model *weft_i_parallel_part(const weft_parallel *p)
+{
+    return p->chunks[0].model;
+}
+
 void weft_i_parallel_run_options(weft_parallel *p, weft_run_options *options)
 {
     chunk_options(&p->chunks[0], options);
+    if (!p->chunks[0].is_first)
+        options->input_cols = weft_model_config(p->model)->hidden_size;
 }
 
 weft_status weft_i_parallel_run_create(weft_run **out,

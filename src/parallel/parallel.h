@@ -55,7 +55,13 @@ weft_status weft_i_parallel_run_create(weft_run **out,
                                        const weft_run_options *options,
                                        int64_t n_rounds);
 
-/** Hooks and the stream's rows of a run of the model, where there is no pipeline; borrowed. */
+/** The part of the model that is here; of a pipeline with chunks the first one. Borrowed. */
+weft_model *weft_i_parallel_part(const weft_parallel *p);
+
+/**
+ * Hooks, the stream's rows and input_cols of a run of weft_i_parallel_part, for who leads a pipeline's messages itself
+ * (generation); borrowed.
+ */
 void weft_i_parallel_run_options(weft_parallel *p, weft_run_options *options);
 
 /* Lists of parts; borrowed, fixed for its life. */

@@ -138,6 +138,7 @@ weft_status weft_i_plan_forward_shapes(weft_parallel *p,
 /* ---- the whole on a dry context ---- */
 
 #define MAX_RUNS 2
+#define MAX_PLACES 2
 
 typedef struct dry_session {
     weft_ctx *ctx;
@@ -147,6 +148,7 @@ typedef struct dry_session {
     int n_runs;
     void *logits;
     void *cache;
+    void *place[MAX_PLACES];
     weft_kv *kv;
 } dry_session;
 
@@ -156,22 +158,35 @@ static weft_status dry_take(const dry_session *s, weft_mem kind, size_t n_bytes,
     return b->ops->mem_get(b, (int)kind, n_bytes, "a dry run's buffer", out);
 }
 
-/* The cache as infer/kv_cache.c takes it: keys and values of every layer in one block. */
-static weft_status
-dry_cache(dry_session *s, const weft_config *c, weft_dtype dtype, const weft_pass_plan *plan)
+/* The cache as infer/kv_cache.c takes it: keys and values of every block here in one piece of memory. */
+static weft_status dry_cache(dry_session *s, const weft_pass_plan *plan)
 {
-    const int64_t n_layers = weft_model_layer_count(s->replica.model);
+    const weft_model *part = weft_i_parallel_part(s->replica.parallel);
+    const weft_dtype dtype = weft_model_dtype(part);
+    const int64_t n_layers = weft_model_layer_count(part);
     const int64_t rows = plan->cache_seqs * plan->cache_capacity;
-    const int64_t cols = weft_i_model_kv_cols(s->replica.model);
-    const size_t n_bytes = (size_t)rows * (size_t)cols * weft_dtype_bytes(dtype);
+    const int64_t cols = weft_i_model_kv_cols(part);
+    const size_t n_bytes = weft_i_model_kv_bytes(part, rows);
 
-    WEFT_TRY(dry_take(s, WEFT_MEM_CACHE, n_bytes * 2 * (size_t)c->n_layers, &s->cache));
     WEFT_TRY(weft_i_alloc_array(s->ctx->alloc, n_layers, sizeof(weft_kv), &s->kv));
-    for (int64_t i = 1; i <= c->n_layers; i++) { /* the list is embedding, blocks, head */
+    if (n_bytes == 0)
+        return WEFT_OK;
+    WEFT_TRY(dry_take(s, WEFT_MEM_CACHE, n_bytes, &s->cache));
+    for (int64_t i = 0; i < n_layers; i++) {
+        if (!weft_i_model_is_block(part, i))
+            continue;
         s->kv[i].k = weft_view_make(s->cache, dtype, rows, cols);
         s->kv[i].v = s->kv[i].k;
         s->kv[i].capacity = plan->cache_capacity;
     }
+    return WEFT_OK;
+}
+
+static weft_status dry_places(dry_session *s, const weft_pass_plan *plan)
+{
+    WEFT_ASSERT(plan->n_places <= MAX_PLACES);
+    for (int i = 0; i < plan->n_places && plan->place_bytes > 0; i++)
+        WEFT_TRY(dry_take(s, WEFT_MEM_COMMUNICATION, plan->place_bytes, &s->place[i]));
     return WEFT_OK;
 }
 
@@ -202,12 +217,12 @@ train_shapes(dry_session *s, weft_run *run, const weft_pass_plan *plan, weft_vie
     return st;
 }
 
-/* Generation has two runs of one model, which no pipeline has yet. */
+/* Generation has two runs of this rank's part and leads a pipeline's messages itself. */
 static weft_status create_run(dry_session *s, weft_run **run, const weft_run_options *plan)
 {
     weft_run_options options = *plan;
     weft_i_parallel_run_options(s->replica.parallel, &options);
-    return weft_run_create(run, s->replica.model, &options);
+    return weft_run_create(run, weft_i_parallel_part(s->replica.parallel), &options);
 }
 
 static weft_status
@@ -215,7 +230,7 @@ run_passes(dry_session *s, const weft_pass_plan *plan, weft_view logits, size_t 
 {
     weft_parallel *p = s->replica.parallel;
     weft_run **run = &s->run[s->n_runs];
-    const bool is_pipeline = s->mesh->layout.pp > 1;
+    const bool is_pipeline = s->mesh->layout.pp > 1 && s->kv == NULL;
 
     if (is_pipeline || plan->is_backward)
         WEFT_TRY(weft_i_parallel_run_create(run, p, &plan->run, plan->n_rounds));
@@ -251,7 +266,8 @@ static weft_status dry_run(weft_pass_memory *out,
         logits = weft_view_make(s->logits, WEFT_DTYPE_F32, plan->logit_rows, c->vocab_size);
     }
     if (plan->cache_seqs > 0)
-        WEFT_TRY(dry_cache(s, c, source->dtype, plan));
+        WEFT_TRY(dry_cache(s, plan));
+    WEFT_TRY(dry_places(s, plan));
     WEFT_TRY(run_passes(s, plan, logits, &out->workspace_bytes));
     if (plan->also != NULL)
         WEFT_TRY(run_passes(s, plan->also, logits, &out->also_workspace_bytes));
@@ -288,6 +304,8 @@ static void end_dry(dry_session *s)
     if (s->ctx != NULL) {
         weft_i_alloc_put(s->ctx->alloc, s->kv);
         s->ctx->backend->ops->mem_put(s->ctx->backend, s->cache);
+        for (int i = 0; i < MAX_PLACES; i++)
+            s->ctx->backend->ops->mem_put(s->ctx->backend, s->place[i]);
         s->ctx->backend->ops->mem_put(s->ctx->backend, s->logits);
     }
     weft_i_replica_destroy(&s->replica);

@@ -23,6 +23,8 @@ typedef struct weft_pass_plan {
     int64_t logit_rows;     /* rows of the buffer for logits; 0: none */
     int64_t cache_seqs;     /* sequences in the cache of keys and values; 0: no cache */
     int64_t cache_capacity; /* tokens of each */
+    int n_places;           /* buffers of communication that the caller takes ... */
+    size_t place_bytes;     /* ... of so many bytes; 0: none */
     const struct weft_pass_plan
         *also; /* run and shapes of a second run on the same model, logits and cache; NULL: none */
 } weft_pass_plan;

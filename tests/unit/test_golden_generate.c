@@ -119,7 +119,7 @@ static void open_loop(loop *l, const char *folder, weft_backend_kind backend, in
     expect_ok(weft_i_source_model(&l->model, &l->source, l->ctx, false, 0));
     plan.run.workspace_bytes = memory.workspace_bytes;
     expect_ok(weft_run_create(&l->run, l->model, &plan.run));
-    expect_ok(weft_i_kv_cache_init(&l->cache, l->model, &l->source.hf.config, 1, capacity));
+    expect_ok(weft_i_kv_cache_init(&l->cache, l->model, 1, capacity));
     const size_t n_bytes = (size_t)(PROMPT * l->source.hf.config.vocab_size) * sizeof(float);
     expect_ok(l->ctx->backend->ops->mem_get(l->ctx->backend, WEFT_MEM_ACTIVATIONS, n_bytes,
                                             "logits", &l->logits));

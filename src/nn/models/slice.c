@@ -48,6 +48,21 @@ int64_t weft_i_model_kv_cols(const weft_model *m)
     return n * m->config.head_dim;
 }
 
+bool weft_i_model_is_block(const weft_model *m, int64_t i)
+{
+    const int64_t number = m->slice.first_item + i;
+    return number > 0 && number <= m->config.n_layers;
+}
+
+size_t weft_i_model_kv_bytes(const weft_model *m, int64_t n_tokens)
+{
+    int64_t n_blocks = 0;
+    for (int64_t i = 0; i < m->n_layers; i++)
+        n_blocks += weft_i_model_is_block(m, i) ? 1 : 0;
+    return 2 * (size_t)n_blocks * (size_t)(n_tokens * weft_i_model_kv_cols(m)) *
+           weft_dtype_bytes(m->dtype);
+}
+
 /* ---- pieces ---- */
 
 void weft_i_slice_cut(weft_param *p, int dim, const weft_slice_range *ranges, int n_ranges)

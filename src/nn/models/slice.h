@@ -47,6 +47,12 @@ void weft_i_slice_kv(const weft_model_slice *s, const weft_config *c, int64_t *f
 /** Columns of a layer's keys (and of its values) here. */
 int64_t weft_i_model_kv_cols(const weft_model *m);
 
+/** Whether item i of the list built here is a block: the whole list is embedding, blocks, head. */
+bool weft_i_model_is_block(const weft_model *m, int64_t i);
+
+/** Keys and values of n_tokens in all blocks here. */
+size_t weft_i_model_kv_bytes(const weft_model *m, int64_t n_tokens);
+
 /* ---- for the families ---- */
 
 /** A run of rows or columns of the full tensor. */

@@ -1,0 +1,550 @@
+/*
+ * `weft generate` over the stages of a pipeline: the ids of one rank in every layout, ends at different tokens, stopping,
+ * failing, memory as planned, and stages that work at the same time.
+ *
+ * Oracles: the same call on one rank, which goldens and test_infer_generate hold to transformers; transformers' ids where a
+ * model has them. The reference backend computes a row of a product by itself, so the number of rows in a pass does not matter
+ * there: logits of one rank and of a pipeline are the same bits, and so are sampled ids. (With tp row-parallel sums add in
+ * another order: logits differ in the last bits, and the ids of these models are far enough from a tie.)
+ */
+#include "golden.h"
+#include "tiny.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/ctx.h"
+#include "infer/decode.h"
+#include "infer/groups.h"
+#include "parallel/ranks.h"
+#include "weft/generate.h"
+#include "weft/options.h"
+
+#define MAX_PROMPTS 9
+#define MAX_IDS 64
+
+static const char *const PROMPTS[MAX_PROMPTS] = {
+    "5,6,7", "1",   "50,49,48,47,46,45,44,43,42,41,40,39,38",
+    "5,6,7", "9,9", "2",
+    "3,4",   "8",   "11,12,13,14,15,16,17"};
+
+typedef struct answer {
+    int64_t n_prompts; /* ended so far, in order */
+    int64_t n_ids[MAX_PROMPTS];
+    int32_t ids[MAX_PROMPTS][MAX_IDS];
+    weft_finish finish[MAX_PROMPTS];
+    int64_t stop_after; /* polls; 0: never */
+    int64_t n_polls;
+    weft_generate_result result;
+} answer;
+
+static void on_done(void *user, const weft_generated *g)
+{
+    answer *a = user;
+    if (g->prompt != a->n_prompts || g->n_ids > MAX_IDS)
+        return; /* it is missing then */
+    a->n_ids[g->prompt] = g->n_ids;
+    memcpy(a->ids[g->prompt], g->ids, (size_t)g->n_ids * sizeof(int32_t));
+    a->finish[g->prompt] = g->finish;
+    a->n_prompts++;
+}
+
+static bool on_poll(void *user)
+{
+    answer *a = user;
+    return ++a->n_polls > a->stop_after && a->stop_after > 0;
+}
+
+static weft_generate_options options_for(const char *folder, size_t n_prompts)
+{
+    static const char *order[MAX_PROMPTS];
+    weft_generate_options o;
+    memcpy(order, PROMPTS, sizeof(order));
+    weft_options_init(WEFT_COMMAND_GENERATE, &o);
+    o.layout = golden_layout("reference", "");
+    o.layout.threads_per_rank = 1;
+    o.layout.seed = 3;
+    o.model = folder;
+    o.ids = order;
+    o.n_ids = n_prompts;
+    o.max_new_tokens = 7;
+    o.temperature = 1.0;
+    return o;
+}
+
+static weft_status run(answer *a, const weft_generate_options *o)
+{
+    const int64_t stop_after = a->stop_after;
+    const weft_generate_callbacks c = {.user = a, .done = on_done, .should_stop = on_poll};
+    memset(a, 0, sizeof(*a));
+    a->stop_after = stop_after;
+    return weft_generate_run(&a->result, o, NULL, &c);
+}
+
+static void expect_same(const answer *a, const answer *b, const char *what)
+{
+    if (a->n_prompts != b->n_prompts)
+        fail_msg("%s: %d prompts ended, not %d", what, (int)a->n_prompts, (int)b->n_prompts);
+    for (int64_t i = 0; i < b->n_prompts; i++) {
+        const size_t n_bytes = (size_t)b->n_ids[i] * sizeof(int32_t);
+        if (a->n_ids[i] != b->n_ids[i] || a->finish[i] != b->finish[i] ||
+            memcmp(a->ids[i], b->ids[i], n_bytes) != 0)
+            fail_msg("%s: prompt %d has another answer than on one rank", what, (int)i);
+    }
+    assert_int_equal(a->result.n_new_tokens, b->result.n_new_tokens);
+    assert_int_equal(a->result.n_prompt_tokens, b->result.n_prompt_tokens);
+}
+
+/* ---- the same ids ---- */
+
+/* pp 2, 3, 4 x dp 1, 2 x tp 1, 2, greedy and sampled, groups of prompts, ZeRO stages. */
+static void check_layouts(void **state, const char *config, const char *dtype)
+{
+    static answer one;
+    static answer many;
+    char folder[512];
+    const tiny_folder f = {.config = config};
+    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), MAX_PROMPTS);
+
+    o.layout.dtype = dtype;
+    for (int is_drawn = 0; is_drawn < 2; is_drawn++) {
+        o.temperature = is_drawn == 1 ? 1.0 : 0.0;
+        o.layout.pp = o.layout.dp = o.layout.tp = 1;
+        o.layout.micro_batch_size = 0;
+        o.layout.zero_stage = 0;
+        expect_ok(run(&one, &o));
+        assert_int_equal(one.n_prompts, MAX_PROMPTS);
+        for (int i = 0; i < 3 * 2 * 2; i++) {
+            char what[96];
+            o.layout.pp = 2 + i % 3;
+            o.layout.dp = 1 + i / 3 % 2;
+            o.layout.tp = 1 + i / 6;
+            o.layout.micro_batch_size = i % 5 == 4 ? 0 : 1 + i % 5;
+            o.layout.zero_stage = o.layout.dp > 1 ? 3 * (i % 2) : 0;
+            (void)snprintf(what, sizeof(what), "pp %d, dp %d, tp %d, %d together, %s",
+                           (int)o.layout.pp, (int)o.layout.dp, (int)o.layout.tp,
+                           (int)o.layout.micro_batch_size, is_drawn == 1 ? "drawn" : "greedy");
+            expect_ok(run(&many, &o));
+            expect_same(&many, &one, what);
+        }
+    }
+}
+
+static void test_infer_generate_pipeline__the_ids_of_one_rank_llama(void **state)
+{
+    check_layouts(state, tiny_llama, "");
+}
+
+static void test_infer_generate_pipeline__the_ids_of_one_rank_gpt2(void **state)
+{
+    check_layouts(state, tiny_gpt2, "");
+}
+
+/* What acts on training alone is taken and changes nothing; chunks and their cut too. */
+static void test_infer_generate_pipeline__schedules_change_nothing(void **state)
+{
+    static const struct {
+        const char *schedule;
+        int64_t n_chunks;
+        const char *stage_layers, *rank_order;
+    } flags[] = {{"naive", 1, "", "pp-dp-tp"},       {"gpipe", 1, "2,4", "dp-pp-tp"},
+                 {"interleaved", 2, "", "pp-tp-dp"}, {"interleaved", 3, "1,1,1,1,1,1", "tp-pp-dp"},
+                 {"zb-h1", 1, "5,1", "dp-tp-pp"},    {"zb-h2", 1, "1,5", "tp-dp-pp"}};
+    static answer one;
+    static answer many;
+    char folder[512];
+    const tiny_folder f = {.config = tiny_llama};
+    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 5);
+
+    expect_ok(run(&one, &o));
+    o.layout.pp = 2;
+    o.layout.dp = 2;
+    o.layout.tp = 2;
+    o.layout.sequence_parallel = true;
+    o.layout.recompute = "full";
+    o.layout.zero_stage = 1;
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        o.layout.pp_schedule = flags[i].schedule;
+        o.layout.pp_chunks = flags[i].n_chunks;
+        o.layout.stage_layers = flags[i].stage_layers;
+        o.layout.rank_order = flags[i].rank_order;
+        expect_ok(run(&many, &o));
+        expect_same(&many, &one, flags[i].schedule);
+    }
+}
+
+/* Every layer a stage of its own: one without a block has no cache, and the last has the head alone. */
+static void test_infer_generate_pipeline__a_stage_a_layer(void **state)
+{
+    static answer one;
+    static answer many;
+    char folder[512];
+    const tiny_folder f = {.config = tiny_gpt2};
+    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), MAX_PROMPTS);
+
+    expect_ok(run(&one, &o));
+    o.layout.pp = 6;
+    expect_ok(run(&many, &o));
+    expect_same(&many, &one, "6 stages");
+}
+
+/* One prompt, two, none that may grow: fewer than stages and than ranks. */
+static void test_infer_generate_pipeline__fewer_prompts_than_stages(void **state)
+{
+    static answer one;
+    static answer a;
+    char folder[512];
+    const tiny_folder f = {.config = tiny_llama};
+    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 1);
+
+    for (int i = 0; i < 2 * 2 * 3; i++) {
+        o.n_ids = (size_t)(1 + i % 2);
+        o.max_new_tokens = i / 2 % 2 == 0 ? 4 : 0;
+        o.layout.pp = o.layout.dp = 1;
+        expect_ok(run(&one, &o));
+        o.layout.pp = 2 + i / 4;
+        o.layout.dp = 1 + i / 4;
+        o.layout.zero_stage = i / 4 == 2 ? 3 : 0;
+        expect_ok(run(&a, &o));
+        expect_same(&a, &one, "few");
+        o.layout.zero_stage = 0;
+    }
+}
+
+/* transformers' ids, on the backend that is used. */
+static void check_golden(void **state, const char *model)
+{
+    golden g;
+    static answer a;
+    char folder[512];
+    char text[256] = "";
+    const char *prompts[] = {text, text, text};
+    golden_open(&g, *state, model, "golden.safetensors");
+    const weft_st_tensor *prompt = golden_tensor(&g, "gen.prompt");
+    const weft_st_tensor *want = golden_tensor(&g, "gen.ids");
+    weft_generate_options o = options_for(golden_folder(&g, GOLDEN_NEW, folder), 3);
+
+    for (int64_t i = 0; i < prompt->n_elems; i++)
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%d", i == 0 ? "" : ",",
+                       (int)tensor_at(prompt, i));
+    o.ids = prompts;
+    o.max_new_tokens = want->n_elems;
+    o.ignore_eos = true;
+    o.temperature = 0.0;
+    o.layout.backend = "cpu";
+    for (int i = 0; i < 3; i++) {
+        o.layout.pp = 2 + i % 2;
+        o.layout.tp = 1 + i / 2;
+        expect_ok(run(&a, &o));
+        assert_int_equal(a.n_prompts, 3);
+        for (int64_t p = 0; p < 3; p++) {
+            assert_int_equal(a.n_ids[p], want->n_elems);
+            for (int64_t k = 0; k < want->n_elems; k++)
+                assert_int_equal(a.ids[p][k], (int32_t)tensor_at(want, k));
+        }
+    }
+    golden_close(&g);
+}
+
+static void test_infer_generate_pipeline__the_ids_of_transformers(void **state)
+{
+    static const char *const models[] = {"gpt2",      "gpt2_odd",    "llama",
+                                         "llama_odd", "llama3_rope", "rope_dynamic"};
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
+        check_golden(state, models[i]);
+}
+
+/* ---- ends at different tokens ---- */
+
+/* Ids that came in the middle of answers end them: groups lose sequences at different times and share out what is left. */
+static void test_infer_generate_pipeline__ends_at_different_tokens(void **state)
+{
+    static answer free_run;
+    static answer one;
+    static answer many;
+    char folder[512];
+    char eos[96];
+    const tiny_folder plain = {.config = tiny_llama};
+    weft_generate_options o = options_for(tiny_write(*state, "plain", &plain, folder), MAX_PROMPTS);
+
+    o.max_new_tokens = 24;
+    expect_ok(run(&free_run, &o));
+    (void)snprintf(eos, sizeof(eos), "\"eos_token_id\": [%d, %d, %d, %d]", free_run.ids[0][1],
+                   free_run.ids[1][4], free_run.ids[4][9], free_run.ids[7][0]);
+    const tiny_folder ending = {.config = tiny_config(tiny_llama, "\"eos_token_id\": null", eos)};
+    o.model = tiny_write(*state, "ending", &ending, folder);
+    expect_ok(run(&one, &o));
+    int n_lengths = 0;
+    bool is_seen[MAX_IDS] = {false};
+    for (int i = 0; i < MAX_PROMPTS; i++) {
+        n_lengths += is_seen[one.n_ids[i]] ? 0 : 1;
+        is_seen[one.n_ids[i]] = true;
+    }
+    assert_true(n_lengths >= 4);
+    for (int i = 0; i < 3 * 2 * 3; i++) {
+        o.layout.pp = 2 + i % 3;
+        o.layout.dp = 1 + i / 3 % 2;
+        o.layout.micro_batch_size = i / 6 == 0 ? 0 : 2 + i / 6;
+        o.layout.zero_stage = i % 2 == 1 ? 3 : 0;
+        expect_ok(run(&many, &o));
+        expect_same(&many, &one, "ending");
+    }
+}
+
+/* Groups by hand: who leaves, who moves, and what the cache's rows are then. */
+static void test_infer_generate_pipeline__groups_share_out_what_is_left(void **state)
+{
+    weft_ctx_options c = {.n_threads = 1};
+    weft_ctx *ctx = NULL;
+    weft_groups g;
+    weft_sequence s[7];
+    float rows[7] = {0, 1, 2, 3, 4, 5, 6};
+    weft_kv whole = {.k = weft_view_make(rows, WEFT_DTYPE_F32, 7, 1),
+                     .v = weft_view_make(rows, WEFT_DTYPE_F32, 0, 1),
+                     .capacity = 1};
+    (void)state;
+    whole.v.data = NULL;
+    expect_ok(weft_ctx_create(&ctx, &c));
+    weft_kv_cache cache = {.ctx = ctx, .whole = &whole, .n_list = 1, .n_seqs = 7, .capacity = 1};
+    expect_ok(weft_i_groups_init(&g, ctx->alloc, 7, 3));
+    assert_int_equal(g.capacity, 3);
+    assert_int_equal(g.group[1].first, 3);
+    assert_int_equal(g.group[2].capacity, 2);
+    memset(s, 0, sizeof(s));
+    for (int i = 0; i < 7; i++) {
+        weft_group *of = &g.group[i < 3 ? 0 : i < 5 ? 1 : 2];
+        s[i].n_ids = 2; /* one row in the cache */
+        of->active[of->n_active++] = &s[i];
+    }
+    s[0].is_done = s[3].is_done = s[4].is_done = s[5].is_done = true;
+    for (int i = 0; i < 3; i++)
+        expect_ok(weft_i_group_leave(&g.group[i], &cache));
+    assert_int_equal(weft_i_groups_active(&g), 3);
+    assert_ptr_equal(g.group[0].active[0], &s[2]);
+    assert_ptr_equal(g.group[2].active[0], &s[6]);
+    expect_ok(weft_i_groups_balance(&g, 0, &cache)); /* 2, 0, 1 -> 1, 1, 1 */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(g.group[i].n_active, 1);
+    assert_ptr_equal(g.group[1].active[0], &s[1]);
+    assert_true(rows[0] == 2 && rows[3] == 1 && rows[5] == 6);
+    expect_ok(weft_i_groups_balance(&g, 1, &cache));
+    assert_int_equal(g.group[1].n_active, 1);
+    weft_i_groups_fini(&g);
+    weft_ctx_destroy(ctx);
+}
+
+/* ---- stages that work at the same time ---- */
+
+/*
+ * A block takes 8 ms wherever it is. One sequence has the two stages one after the other: 32 ms a token. Two sequences in two
+ * groups: each stage has one while the other has the other, so both get their tokens in the time of one; one after another
+ * it would be twice that.
+ */
+static void test_infer_generate_pipeline__keeps_stages_busy(void **state)
+{
+    static answer a;
+    char folder[512];
+    const tiny_folder f = {.config = tiny_llama};
+    const char pace[] = "{\"block\": {\"forward_ms\": 8, \"input_gradient_ms\": 0, "
+                        "\"weight_gradient_ms\": 0}}";
+    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 1);
+    double seconds[3] = {0};
+
+    o.layout.pace = scratch_file(*state, "pace.json", pace, sizeof(pace) - 1);
+    o.layout.pp = 2;
+    o.max_new_tokens = 8;
+    for (size_t n = 1; n <= 2; n++) {
+        seconds[n] = 1e9;
+        for (int i = 0; i < 3; i++) { /* the quickest: others use the machine too */
+            o.n_ids = n;
+            expect_ok(run(&a, &o));
+            seconds[n] = fmin(seconds[n], a.result.prompt_seconds + a.result.new_seconds);
+        }
+    }
+    assert_true(seconds[1] >= 8 * 4 * 0.008);
+    if (!(seconds[2] < 1.5 * seconds[1]))
+        fail_msg("one sequence took %.3f s, two took %.3f s", seconds[1], seconds[2]);
+}
+
+/* ---- memory ---- */
+
+typedef struct planned {
+    weft_generate_options options;
+    size_t planned[8], taken[8];
+    int64_t n_cache[8]; /* bytes */
+    uint64_t n_sent[8];
+} planned;
+
+static weft_status run_decoder(planned *c, weft_mesh *mesh, weft_source *source, weft_prompts *p)
+{
+    const int r = mesh->world_rank;
+    weft_decoder_options options = {
+        .sampling = {.top_p = 1.0}, .n_ids = source->hf.config.vocab_size, .n_seqs = p->n};
+    weft_decoder *d = NULL;
+    weft_delivery delivery;
+    weft_alloc_count count;
+    weft_traffic traffic;
+    bool is_stopped = false;
+
+    weft_i_delivery_init(&delivery, p, NULL, NULL);
+    weft_status st = weft_i_decoder_create(&d, mesh, source, p, &options, 0);
+    if (st == WEFT_OK) {
+        weft_i_alloc_counts(mesh->ctx->alloc, WEFT_MEM_CACHE, &count);
+        c->n_cache[r] = (int64_t)count.now_bytes;
+        weft_i_mesh_traffic_reset(mesh);
+        st = weft_i_decoder_run(&is_stopped, d, p->sequence, p->n, &delivery);
+    }
+    if (st == WEFT_OK) {
+        weft_i_alloc_total(mesh->ctx->alloc, &count);
+        weft_i_mesh_traffic(mesh, WEFT_AXIS_PP, &traffic);
+        c->planned[r] = weft_i_decoder_memory(d)->total_bytes;
+        c->taken[r] = count.peak_bytes;
+        c->n_sent[r] = traffic.sent_bytes[WEFT_COMM_SEND];
+        st = weft_i_mesh_end_step(mesh);
+    }
+    st = weft_i_mesh_fail(mesh, st);
+    weft_i_decoder_destroy(d);
+    weft_i_delivery_fini(&delivery);
+    return st;
+}
+
+static weft_status run_planned(void *user, weft_mesh *mesh)
+{
+    planned *c = user;
+    weft_source source;
+    weft_prompts prompts;
+
+    WEFT_TRY(weft_i_source_open(&source, mesh->ctx, c->options.model, ""));
+    weft_status st = weft_i_prompts_init(&prompts, mesh->ctx, &c->options, &source.hf.config, NULL);
+    if (st == WEFT_OK)
+        st = run_decoder(c, mesh, &source, &prompts);
+    weft_i_prompts_fini(&prompts);
+    weft_i_source_close(&source, mesh->ctx);
+    return st;
+}
+
+/* Planned is taken on every rank; a stage has the cache of its own blocks; messages are those of the file comment. */
+static void test_infer_generate_pipeline__memory_and_traffic_as_planned(void **state)
+{
+    char folder[512];
+    const tiny_folder f = {.config = tiny_llama};
+    planned c = {.options = options_for(tiny_write(*state, "m", &f, folder), 4)};
+    weft_layout layout;
+
+    c.options.layout.pp = 3;
+    c.options.layout.tp = 2;
+    c.options.layout.stage_layers = "1,3,2";
+    expect_ok(weft_i_layout_make(&layout, &c.options.layout));
+    expect_ok(weft_i_ranks_run(&layout, &c.options.layout, NULL, run_planned, &c));
+    for (int r = 0; r < 6; r++) {
+        const int stage = r / 2; /* tp-dp-pp */
+        const int64_t n_blocks = stage == 0 ? 0 : stage == 1 ? 3 : 1;
+        /* 4 sequences of 13 + 7 - 1 tokens, keys and values, one kv head of 8 in float32 */
+        assert_int_equal(c.n_cache[r], n_blocks * 4 * 19 * 2 * 8 * 4);
+        assert_int_equal(c.taken[r], c.planned[r]);
+        /*
+         * Rows of the stream: 3 + 1 + 13 + 3 of prompts, 6 more tokens of 4 sequences. Groups of 2, 1 and 1, a word of 1 + 2
+         * ids each turn: 4 for prompts, 1 that there are no more, 3 * 6 for tokens, 3 until all groups are known to be empty.
+         */
+        const uint64_t n_outputs = (20 + 6 * 4) * 32 * 4, n_words = (4 + 1 + 18 + 3) * 3 * 4;
+        assert_int_equal(c.n_sent[r], stage < 2 ? n_outputs + n_words : (4 + 4 * 6) * 4);
+    }
+}
+
+/* ---- stopping, failing ---- */
+
+/* Rank 0 alone is asked; everybody stops, and every prompt gets its end and no id that a free run has not. */
+static void test_infer_generate_pipeline__stops_when_told(void **state)
+{
+    static answer free_run;
+    static answer a;
+    char folder[512];
+    const tiny_folder f = {.config = tiny_llama};
+    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 7);
+
+    o.max_new_tokens = 40;
+    expect_ok(run(&free_run, &o));
+    for (int i = 0; i < 12; i++) {
+        o.layout.pp = 2 + i % 3;
+        o.layout.dp = 1 + i / 6;
+        o.layout.micro_batch_size = i / 3 % 2 == 0 ? 0 : 2;
+        a.stop_after = 1 + 3 * i;
+        expect_ok(run(&a, &o));
+        assert_int_equal(a.n_prompts, 7);
+        int64_t n_stopped = 0;
+        for (int64_t k = 0; k < 7; k++) {
+            assert_memory_equal(a.ids[k], free_run.ids[k], (size_t)a.n_ids[k] * sizeof(int32_t));
+            n_stopped += a.finish[k] == WEFT_FINISH_STOPPED;
+            assert_true(a.n_ids[k] <= a.stop_after);
+        }
+        assert_true(n_stopped > 0);
+        assert_int_equal(a.n_polls, a.stop_after + 1);
+    }
+    a.stop_after = 0;
+}
+
+static void poison(const char *name, float *v, int64_t n)
+{
+    if (strcmp(name, "model.embed_tokens.weight") == 0)
+        v[(n / 53) * 9] = NAN; /* only prompts with id 9 see it */
+}
+
+/* The last stage finds logits that are not finite, and ends all others, which wait for it. */
+static void test_infer_generate_pipeline__a_failing_rank_ends_all(void **state)
+{
+    static answer a;
+    static const char *prompts[] = {"1", "2", "9"};
+    char folder[512];
+    const tiny_folder f = {.config = tiny_llama, .edit = poison};
+    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 3);
+
+    o.ids = prompts;
+    for (int i = 0; i < 3; i++) {
+        o.layout.pp = 2 + i;
+        o.layout.dp = 1 + i % 2;
+        expect_failure(run(&a, &o), WEFT_STATUS_NUMERIC, "prompt 2", NULL);
+        assert_true(weft_last_error_is_of_run());
+    }
+}
+
+static void test_infer_generate_pipeline__refusals_keep_their_status(void **state)
+{
+    static answer a;
+    static const char *beyond[] = {"1", "53"};
+    char folder[512];
+    const tiny_folder f = {.config = tiny_llama};
+    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 2);
+
+    o.layout.pp = 7;
+    expect_failure(run(&a, &o), WEFT_STATUS_LAYOUT, "7", NULL);
+    assert_false(weft_last_error_is_of_run());
+    o.layout.pp = 2;
+    o.ids = beyond;
+    expect_failure(run(&a, &o), WEFT_STATUS_MISMATCH, "id 53", NULL);
+    assert_false(weft_last_error_is_of_run());
+}
+
+int main(void)
+{
+#define RUN(test)                                                                                  \
+    cmocka_unit_test_setup_teardown(test_infer_generate_pipeline__##test, scratch_setup,           \
+                                    scratch_teardown)
+    const struct CMUnitTest tests[] = {
+        RUN(the_ids_of_one_rank_llama),
+        RUN(the_ids_of_one_rank_gpt2),
+        RUN(schedules_change_nothing),
+        RUN(a_stage_a_layer),
+        RUN(fewer_prompts_than_stages),
+        RUN(the_ids_of_transformers),
+        RUN(ends_at_different_tokens),
+        RUN(groups_share_out_what_is_left),
+        RUN(keeps_stages_busy),
+        RUN(memory_and_traffic_as_planned),
+        RUN(stops_when_told),
+        RUN(a_failing_rank_ends_all),
+        RUN(refusals_keep_their_status),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
