@@ -30,19 +30,23 @@ typedef struct plan {
     bool is_reproducible, is_evaluating;
     const char *recompute;
     const char *strategy;
+    int64_t tp; /* 0: 1 */
+    bool is_sequence_parallel;
 } plan;
 
 /* Two rounds of micro-batches, in the second of which a rank has none; saves after each step. */
 static const plan plans[] = {
-    {"ddp 2", 2, 0, WEFT_FAMILY_LLAMA, false, true, "none", ""},
-    {"ddp 3 reproducible", 3, 0, WEFT_FAMILY_GPT2, true, false, "none", ""},
-    {"zero1 3", 3, 1, WEFT_FAMILY_LLAMA, false, true, "none", ""},
-    {"zero1 2", 2, 1, WEFT_FAMILY_GPT2, false, false, "full", ""},
-    {"zero2 2", 2, 2, WEFT_FAMILY_GPT2, false, true, "none", ""},
-    {"zero2 3", 3, 2, WEFT_FAMILY_LLAMA, false, false, "selective", ""},
-    {"zero3 2", 2, 3, WEFT_FAMILY_GPT2, false, true, "none", ""},
-    {"zero3 3 recompute", 3, 3, WEFT_FAMILY_LLAMA, true, false, "full", ""},
-    {"data-parallel 3", 3, 0, WEFT_FAMILY_LLAMA, false, true, "none", "data-parallel"},
+    {"ddp 2", 2, 0, WEFT_FAMILY_LLAMA, false, true, "none", "", 0, false},
+    {"ddp 3 reproducible", 3, 0, WEFT_FAMILY_GPT2, true, false, "none", "", 0, false},
+    {"zero1 3", 3, 1, WEFT_FAMILY_LLAMA, false, true, "none", "", 0, false},
+    {"zero1 2", 2, 1, WEFT_FAMILY_GPT2, false, false, "full", "", 0, false},
+    {"zero2 2", 2, 2, WEFT_FAMILY_GPT2, false, true, "none", "", 0, false},
+    {"zero2 3", 3, 2, WEFT_FAMILY_LLAMA, false, false, "selective", "", 0, false},
+    {"zero3 2", 2, 3, WEFT_FAMILY_GPT2, false, true, "none", "", 0, false},
+    {"zero3 3 recompute", 3, 3, WEFT_FAMILY_LLAMA, true, false, "full", "", 0, false},
+    {"data-parallel 3", 3, 0, WEFT_FAMILY_LLAMA, false, true, "none", "data-parallel", 0, false},
+    {"tp 2", 1, 0, WEFT_FAMILY_LLAMA, false, true, "none", "", 2, false},
+    {"tp 2 zero3 2", 2, 3, WEFT_FAMILY_GPT2, false, true, "full", "", 2, true},
 };
 
 /* What a case found out. */
@@ -173,6 +177,8 @@ static void use_plan(sweep *s, const plan *p, scratch *dir)
     s->plan = p;
     weft_train_options *const o = &s->c.options;
     o->layout.dp = p->dp;
+    o->layout.tp = WEFT_MAX(p->tp, 1);
+    o->layout.sequence_parallel = p->is_sequence_parallel;
     o->layout.zero_stage = p->stage;
     o->layout.strategy = p->strategy;
     o->layout.reproducible = p->is_reproducible;
@@ -337,6 +343,23 @@ static void sweep_delays(sweep *s, const char *right, int n)
     }
 }
 
+/*
+ * With two axes a rank that waits over another axis may lose patience first: it misses the silent rank in a call of its own,
+ * and perhaps one that waits for it. That rank is named all the same.
+ */
+static bool is_named(const sweep *s, const result *r)
+{
+    char number[16], ranks[64] = "";
+    (void)snprintf(number, sizeof(number), " %d,", s->rank);
+    (void)snprintf(ranks, sizeof(ranks), "%.60s", r->message);
+    char *const missing = strstr(ranks, " missing from ");
+    if (s->plan->tp < 2 || s->plan->dp < 2 || r->st != WEFT_STATUS_TIMEOUT || missing == NULL)
+        return false;
+    missing[0] = ',';
+    missing[1] = '\0';
+    return strncmp(ranks, "rank", 4) == 0 && strstr(ranks, number) != NULL;
+}
+
 /* "all_reduce of wte over dp" in "... missing from all_reduce 7 of wte over dp: ...". */
 static void check_lost(const sweep *s, int i, const char *right, const char *call)
 {
@@ -347,8 +370,9 @@ static void check_lost(const sweep *s, int i, const char *right, const char *cal
     (void)snprintf(begin, sizeof(begin), "rank %d missing from %s ", s->rank, op);
     char rest[192];
     (void)snprintf(rest, sizeof(rest), "%s: rank ", of);
-    if (r->st != WEFT_STATUS_TIMEOUT || strncmp(r->message, begin, strlen(begin)) != 0 ||
-        strstr(r->message, rest) == NULL)
+    if ((r->st != WEFT_STATUS_TIMEOUT || strncmp(r->message, begin, strlen(begin)) != 0 ||
+         strstr(r->message, rest) == NULL) &&
+        !is_named(s, r))
         fail_msg("%s: %s \"%s\", not \"%s...%s\"", case_name(s, i), weft_status_name(r->st),
                  r->message, begin, rest);
     if (r->seconds < s->timeout_s || r->seconds > BOUND_SECONDS)
@@ -406,7 +430,7 @@ static void sweep_plan(scratch *dir, size_t number)
     use_plan(&s, p, dir);
     run_right(&s, right, sizeof(right));
     for (int last = 0; last < 2; last++) {
-        s.rank = last != 0 ? (int)p->dp - 1 : 0;
+        s.rank = last != 0 ? (int)(p->dp * WEFT_MAX(p->tp, 1)) - 1 : 0;
         if (is_all() || (size_t)last == number % 2)
             sweep_rank(&s, right, number);
     }
@@ -486,16 +510,18 @@ PLAN(5)
 PLAN(6)
 PLAN(7)
 PLAN(8)
+PLAN(9)
+PLAN(10)
 
 #define TEST(name)                                                                                 \
     cmocka_unit_test_setup_teardown(test_parallel_faults__##name, scratch_setup, scratch_teardown)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(plan_0), TEST(plan_1),
-                                       TEST(plan_2), TEST(plan_3),
-                                       TEST(plan_4), TEST(plan_5),
-                                       TEST(plan_6), TEST(plan_7),
-                                       TEST(plan_8), TEST(a_rank_that_was_left_wakes_up)};
+    const struct CMUnitTest tests[] = {
+        TEST(plan_0), TEST(plan_1), TEST(plan_2),  TEST(plan_3),
+        TEST(plan_4), TEST(plan_5), TEST(plan_6),  TEST(plan_7),
+        TEST(plan_8), TEST(plan_9), TEST(plan_10), TEST(a_rank_that_was_left_wakes_up),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
