@@ -39,9 +39,9 @@ typedef struct weft_layout_options {
     double bucket_size_mb;     /* [25] */
     bool overlap_grad_reduce;  /* [true] */
     bool reproducible;
-    const char *pace;    /* "" | a file of stated durations (docs/formats.md) */
-    const char *trace;   /* "" | a file for a Chrome/Perfetto trace of all ranks */
-    double comm_timeout; /* [120] seconds of silence after which a rank is given up */
+    const char *pace;         /* "" | a file of stated durations (docs/formats.md) */
+    const char *trace;        /* "" | a file for a Chrome/Perfetto trace of all ranks */
+    double comm_timeout;      /* [120] seconds of silence after which a rank is given up */
     int64_t threads_per_rank; /* 0: processors / ranks */
     const char *dtype;        /* "" (the folder's) fp32 bf16 */
     const char *backend;      /* ["cpu"] reference */
@@ -85,6 +85,7 @@ typedef struct weft_train_options {
     const char *resume;       /* NULL: fresh; "": OUT/latest; else a checkpoint */
     double memory_limit_mb;   /* 0: what the machine has; refuse a plan over it before step 1 */
     int64_t log_interval;     /* [1] */
+    const char *timeline;     /* "" | a file for a picture (SVG) of the last step */
 } weft_train_options;
 
 /** What a step did: the fields of the line and of metrics.jsonl. */

@@ -90,6 +90,9 @@ static const weft_option run[] = {
              "machine has for all."},
     {"log-interval", WEFT_OPTION_INT, WEFT_AT_INT(T, log_interval), .fallback = "1", .low = 1,
      .help = "Steps between lines where the output is no terminal."},
+    {"timeline", WEFT_OPTION_STRING, WEFT_AT_TEXT(T, timeline), .fallback = "", .shown = "",
+     .argument = "FILE.svg",
+     .help = "Draw the last step: a row a rank, a bar an action of a micro-batch, messages below."},
 };
 
 static const weft_option_group groups[] = {

@@ -149,6 +149,7 @@ weft_i_data_axis_create(weft_data_axis **out, weft_mesh *mesh, weft_model *model
     a->comm = mesh->comm[WEFT_AXIS_DP];
     a->model = model;
     a->layout = &mesh->layout;
+    a->record = &mesh->record;
     a->method = method_of(&mesh->layout);
     a->is_training = is_training;
     a->is_by_micro_batch = a->method->is_grad_shard || mesh->layout.is_reproducible;

@@ -84,6 +84,7 @@ typedef struct weft_data_axis {
     weft_comm *comm;
     weft_model *model;
     const weft_layout *layout;
+    weft_step_record *record; /* of this rank */
     const weft_data_method *method;
     bool is_training;
     bool

@@ -237,7 +237,10 @@ static weft_status forward(weft_data_axis *a, weft_run *run, const dp_round *r, 
                             .tensor = "logits"};
     const int64_t rows = seqs_of(r, a->comm->rank) * r->pass->batch->n_tokens;
     e->logits = weft_view_make(o->logits, WEFT_DTYPE_F32, rows, o->n_cols);
+    weft_i_step_record_begin(a->record);
     WEFT_TRY(is_idle ? weft_run_idle(run, WEFT_PASS_FORWARD) : weft_run_forward(run, 0));
+    if (!is_idle)
+        weft_i_step_record_end(a->record, WEFT_STEP_FORWARD, r->first + a->comm->rank, 0);
     e->logits = weft_view_none();
     return exchange(a, r, m, r->pass->batch->n_tokens * o->n_cols);
 }
@@ -258,7 +261,9 @@ static weft_status backward(weft_data_axis *a, weft_run *run, const dp_round *r,
     if (is_idle)
         return weft_run_idle(run, WEFT_PASS_BACKWARD);
     e->grad_logits = weft_view_make(o->grads, dtype, rows, o->n_cols);
+    weft_i_step_record_begin(a->record);
     const weft_status st = weft_run_backward(run, 0, WEFT_BACKWARD_BOTH);
+    weft_i_step_record_end(a->record, WEFT_STEP_BACKWARD, r->first + a->comm->rank, 0);
     e->grad_logits = weft_view_none();
     return st;
 }

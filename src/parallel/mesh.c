@@ -177,7 +177,10 @@ static weft_status create_comm(weft_mesh *m, weft_axis axis, const int *members)
         WEFT_TRY(stack_hidden(m, axis, members));
     WEFT_TRY(weft_i_count_create(c, *c));
     m->counter[axis] = *c;
-    return weft_i_trace_comm_create(c, *c, m->trace);
+    WEFT_TRY(weft_i_trace_comm_create(c, *c, m->trace));
+    if (members != NULL)
+        weft_i_trace_comm_record(*c, &m->record);
+    return WEFT_OK;
 }
 
 void weft_i_mesh_stand_for(weft_mesh *out, weft_ctx *ctx, const weft_layout *layout, int world_rank)
@@ -257,6 +260,7 @@ void weft_i_mesh_destroy(weft_mesh *m)
         return;
     for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++)
         weft_comm_destroy(m->comm[a]);
+    weft_i_step_record_fini(&m->record);
     weft_i_alloc_put(m->ctx->alloc, m);
 }
 

@@ -33,6 +33,7 @@ typedef struct weft_mesh {
     weft_comm *comm[WEFT_AXIS_COUNT]; /* never NULL; `self` where the size is 1 */
     weft_trace *trace;                /* NULL: nobody traces */
     struct weft_thread_world *world;  /* of threads; NULL: one rank, or a dry run */
+    weft_step_record record;          /* of this rank's step */
     bool has_begun;                   /* weft_i_mesh_begin */
     /* inside comm[axis] */
     weft_comm *counter[WEFT_AXIS_COUNT];

@@ -70,9 +70,14 @@ static weft_status train_micro_batch(weft_parallel *p,
         WEFT_TRY(weft_run_idle(run, WEFT_PASS_FORWARD));
         return weft_run_idle(run, WEFT_PASS_BACKWARD);
     }
+    weft_step_record *record = &p->mesh->record;
+    weft_i_step_record_begin(record);
     WEFT_TRY(weft_i_micro_batch_load(run, 0, pass, mb));
     WEFT_TRY(weft_run_forward(run, 0));
+    weft_i_step_record_end(record, WEFT_STEP_FORWARD, mb->number, 0);
+    weft_i_step_record_begin(record);
     WEFT_TRY(weft_run_backward(run, 0, WEFT_BACKWARD_BOTH));
+    weft_i_step_record_end(record, WEFT_STEP_BACKWARD, mb->number, 0);
     return deliver(p, run, pass, mb, true);
 }
 

@@ -193,10 +193,12 @@ static weft_status run_forward(weft_pipeline *p, const weft_action *a)
         f->is_receiving = false;
         WEFT_TRY(p->comm->ops->wait(p->comm, &f->received));
     }
+    weft_i_step_record_begin(&p->mesh->record);
     WEFT_TRY(weft_i_micro_batch_load(c->run, slot, p->pass, &mb));
     if (!c->is_last)
         weft_run_exec(c->run)->logits = weft_view_none();
     WEFT_TRY(weft_run_forward(c->run, slot));
+    weft_i_step_record_end(&p->mesh->record, WEFT_STEP_FORWARD, mb.number, a->chunk);
     if (c->is_last)
         return deliver(p, c, a->micro_batch, weft_run_exec(c->run)->logits, weft_view_none());
     weft_message m =
@@ -204,6 +206,17 @@ static weft_status run_forward(weft_pipeline *p, const weft_action *a)
     m.send = weft_run_output(c->run, slot).data;
     f->is_sending = true;
     return p->comm->ops->start(p->comm, &m, &f->sent);
+}
+
+static weft_status run_gradients(weft_pipeline *p, const weft_action *a, int slot, unsigned parts)
+{
+    _Static_assert((int)WEFT_STEP_WEIGHT == (int)WEFT_ACTION_WEIGHT,
+                   "kinds of actions as they are recorded");
+    weft_i_step_record_begin(&p->mesh->record);
+    WEFT_TRY(weft_run_backward(p->o.chunks[a->chunk].run, slot, parts));
+    weft_i_step_record_end(&p->mesh->record, (weft_step_kind)a->kind,
+                           weft_i_edges_part(p, a->micro_batch).number, a->chunk);
+    return WEFT_OK;
 }
 
 static weft_status
@@ -221,7 +234,7 @@ run_input_half(weft_pipeline *p, const weft_action *a, weft_chunk *c, int slot, 
         dx.data = out->data;
     }
     weft_run_bind_gradients(c->run, dy, dx);
-    WEFT_TRY(weft_run_backward(c->run, slot, parts));
+    WEFT_TRY(run_gradients(p, a, slot, parts));
     WEFT_TRY(weft_i_tied_send(p->o.tied, c));
     if (in != NULL)
         in->is_taken = false;
@@ -256,7 +269,7 @@ static weft_status run_backward(weft_pipeline *p, const weft_action *a)
     if (weft_i_edges_is_idle(p, a->micro_batch))
         WEFT_TRY(weft_run_idle_backward(c->run, parts));
     else if (parts == WEFT_BACKWARD_WEIGHT)
-        WEFT_TRY(weft_run_backward(c->run, slot, parts));
+        WEFT_TRY(run_gradients(p, a, slot, parts));
     else
         WEFT_TRY(run_input_half(p, a, c, slot, parts));
     WEFT_TRY(weft_i_buckets_end_action(c->data));

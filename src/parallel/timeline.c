@@ -17,7 +17,7 @@
 #define LEFT 64.0
 #define RIGHT 16.0
 #define TOP 84.0
-#define ROW 34.0
+#define ROW 38.0
 #define BAR 22.0
 #define COMM 4.0
 #define AXIS 34.0
@@ -30,8 +30,9 @@ static const struct {
     [WEFT_BAR_BACKWARD] = {"backward", "#8fcf8f", "#55a555"},
     [WEFT_BAR_INPUT] = {"input gradient", "#a5dcb5", "#6dbb84"},
     [WEFT_BAR_WEIGHT] = {"weight gradient", "#f2c069", "#d79a30"},
-    [WEFT_BAR_COMM] = {"communication", "#c46fa8", "#c46fa8"},
     [WEFT_BAR_OPTIMIZER] = {"optimizer", "#9d8ad6", "#9d8ad6"},
+    [WEFT_BAR_COMM] = {"communication", "#c46fa8", "#c46fa8"},
+    [WEFT_BAR_REDUCE] = {"over dp", "#d9534f", "#d9534f"},
 };
 
 typedef struct frame {
@@ -95,7 +96,7 @@ static weft_status add_legend(weft_str *out, const weft_timeline *t)
                                  "<rect x=\"%.1f\" y=\"54\" width=\"14\" height=\"12\" "
                                  "fill=\"%s\"/><text x=\"%.1f\" y=\"64\">%s</text>\n",
                                  x, styles[k].fill, x + 19.0, styles[k].name));
-        x += 150.0;
+        x += 130.0;
     }
     return weft_i_str_addf(out,
                            "<rect x=\"%.1f\" y=\"54\" width=\"14\" height=\"12\" fill=\"#eeeeee\" "
@@ -112,16 +113,22 @@ static weft_status add_rows(weft_str *out, const weft_timeline *t, const frame *
                                  "y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#eeeeee\"/>\n",
                                  y + BAR * 0.7, t->row_word, r, LEFT, y,
                                  (f->end - f->begin) * f->scale, BAR));
+        if (t->row_notes != NULL)
+            WEFT_TRY(weft_i_str_addf(out,
+                                     "<text x=\"8\" y=\"%.1f\" font-size=\"8\" "
+                                     "fill=\"#666666\">%s</text>\n",
+                                     y + BAR * 0.7 + 11.0, t->row_notes[r]));
     }
     return WEFT_OK;
 }
 
 static weft_status add_bar(weft_str *out, const weft_timeline *t, const frame *f, const weft_bar *b)
 {
-    const bool is_comm = b->kind == WEFT_BAR_COMM;
+    const bool is_comm = b->kind == WEFT_BAR_COMM || b->kind == WEFT_BAR_REDUCE;
     const double x = x_of(f, b->start);
     const double width = fmax((b->end - b->start) * f->scale, 0.5);
-    const double y = TOP + ROW * b->row + (is_comm ? BAR + 2.0 : 0.0);
+    const double y = TOP + ROW * b->row + (is_comm ? BAR + 1.5 : 0.0) +
+                     (b->kind == WEFT_BAR_REDUCE ? COMM + 1.5 : 0.0);
     const bool is_dark = t->n_chunks > 1 && b->chunk % 2 == 1;
     char number[16] = "";
     WEFT_TRY(weft_i_str_addf(

@@ -14,6 +14,7 @@
 #include "parallel/ranks.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define RECORD_ELEMS ((int64_t)(sizeof(weft_rank_report) / sizeof(int64_t)))
 #define MAX_COLUMNS                                                                                \
@@ -29,11 +30,13 @@ void weft_i_report_begin_step(weft_report *r, weft_mesh *mesh)
 {
     (void)r;
     weft_i_mesh_traffic_reset(mesh);
+    weft_i_step_record_reset(&mesh->record);
 }
 
-void weft_i_report_end_step(weft_report *r, const weft_mesh *mesh, double seconds)
+void weft_i_report_end_step(weft_report *r, weft_mesh *mesh, double seconds)
 {
     weft_rank_report *me = &r->rank;
+    weft_i_step_record_close(&mesh->record);
     for (int a = 0; a < WEFT_AXIS_COUNT; a++) {
         weft_traffic t;
         weft_i_mesh_traffic(mesh, (weft_axis)a, &t);
@@ -42,9 +45,13 @@ void weft_i_report_end_step(weft_report *r, const weft_mesh *mesh, double second
             me->calls[a][op] = (int64_t)t.n_calls[op];
         }
     }
+    me->n_forwards = mesh->record.n_actions[WEFT_STEP_FORWARD];
     r->n_steps++;
     if (r->n_steps == 1) /* the first step meets cold caches */
         return;
+    me->span_ns += mesh->record.last_ns - mesh->record.first_ns;
+    for (int k = 0; k < WEFT_STEP_ACTIONS; k++)
+        me->action_ns[k] += mesh->record.action_ns[k];
     me->step_ns += nanoseconds(seconds);
     for (int a = 0; a < WEFT_AXIS_COUNT; a++) {
         const weft_comm_seconds s = weft_i_mesh_seconds(mesh, (weft_axis)a);
@@ -63,6 +70,9 @@ static void fill_record(weft_report *r, const weft_mesh *mesh, const weft_train_
     me->blocked_ns /= n;
     me->moving_ns /= n;
     me->exposed_ns /= n;
+    me->span_ns /= n;
+    for (int k = 0; k < WEFT_STEP_ACTIONS; k++)
+        me->action_ns[k] /= n;
     for (int a = 0; a < WEFT_AXIS_COUNT; a++) {
         me->coord[a] = mesh->coord[a];
         for (int op = 0; op < WEFT_COMM_OP_COUNT; op++)
@@ -229,6 +239,40 @@ static void print_time(const printer *p, bool is_paced)
     p->line(p->user, text);
 }
 
+static weft_status find_idle(weft_idle_share *out, weft_mesh *mesh, const weft_rank_report *ranks)
+{
+    const int64_t calls = ranks[0].calls[WEFT_AXIS_PP][WEFT_COMM_SEND];
+    const int64_t n_bytes =
+        calls > 0 ? ranks[0].sent[WEFT_AXIS_PP][WEFT_COMM_SEND] / calls : 0; /* of a message */
+    weft_rank_times *times = NULL;
+    WEFT_TRY(weft_i_alloc_array(mesh->ctx->alloc, mesh->world_size, sizeof(*times), &times));
+    for (int i = 0; i < mesh->world_size; i++) {
+        times[i].stage = ranks[i].coord[WEFT_AXIS_PP];
+        times[i].n_forwards = ranks[i].span_ns > 0 ? ranks[i].n_forwards : 0;
+        times[i].span_ns = ranks[i].span_ns;
+        memcpy(times[i].action_ns, ranks[i].action_ns, sizeof(times[i].action_ns));
+    }
+    const weft_status st =
+        weft_i_idle_share_find(out, mesh->ctx->alloc, &mesh->layout, times,
+                               weft_i_idle_share_message(&mesh->layout, n_bytes));
+    weft_i_alloc_put(mesh->ctx->alloc, times);
+    return st;
+}
+
+static void print_idle(const printer *p, const weft_layout *l, const weft_idle_share *idle)
+{
+    char text[LINE_BYTES];
+    if (!idle->is_known)
+        return;
+    (void)snprintf(
+        text, sizeof(text),
+        "%spipeline %s: idle %.1f %% of %.2f ms measured; %.1f %% of %.2f ms simulated with "
+        "the stages' times",
+        l->pace != NULL ? "paced " : "", weft_i_schedule_name(l->schedule), 100.0 * idle->measured,
+        idle->span_ms, 100.0 * idle->simulated, idle->simulated_ms);
+    p->line(p->user, text);
+}
+
 /* ---- for programs ---- */
 
 static weft_status add_rank(weft_str *s, const weft_rank_report *r, int rank)
@@ -257,15 +301,35 @@ static weft_status add_rank(weft_str *s, const weft_rank_report *r, int rank)
             gap = ", ";
         }
     }
-    return weft_i_str_addf(s,
-                           "],\n     \"step_ms\": %.6f, \"waiting_ms\": %.6f, \"moving_ms\": %.6f, "
-                           "\"exposed_ms\": %.6f}",
-                           (double)r->step_ns / 1e6, (double)r->blocked_ns / 1e6,
-                           (double)r->moving_ns / 1e6, (double)r->exposed_ns / 1e6);
+    return weft_i_str_addf(
+        s,
+        "],\n     \"step_ms\": %.6f, \"waiting_ms\": %.6f, \"moving_ms\": %.6f, "
+        "\"exposed_ms\": %.6f,\n     \"forward_ms\": %.6f, \"backward_ms\": "
+        "%.6f, \"input_gradient_ms\": %.6f, \"weight_gradient_ms\": %.6f, "
+        "\"span_ms\": %.6f}",
+        (double)r->step_ns / 1e6, (double)r->blocked_ns / 1e6, (double)r->moving_ns / 1e6,
+        (double)r->exposed_ns / 1e6, (double)r->action_ns[WEFT_STEP_FORWARD] / 1e6,
+        (double)r->action_ns[WEFT_STEP_BACKWARD] / 1e6, (double)r->action_ns[WEFT_STEP_INPUT] / 1e6,
+        (double)r->action_ns[WEFT_STEP_WEIGHT] / 1e6, (double)r->span_ns / 1e6);
 }
 
-static weft_status
-write_json(const weft_rank_report *ranks, const weft_mesh *mesh, const char *path)
+static weft_status add_pipeline(weft_str *s, const weft_layout *l, const weft_idle_share *idle)
+{
+    if (!idle->is_known)
+        return WEFT_OK;
+    return weft_i_str_addf(s,
+                           "\n  \"pipeline\": {\"schedule\": \"%s\", \"chunks\": %d, "
+                           "\"micro_batches\": %lld, \"idle\": %.6f, \"span_ms\": %.6f, "
+                           "\"simulated_idle\": %.6f, \"simulated_span_ms\": %.6f},",
+                           weft_i_schedule_name(l->schedule), l->n_chunks,
+                           (long long)idle->n_micro_batches, idle->measured, idle->span_ms,
+                           idle->simulated, idle->simulated_ms);
+}
+
+static weft_status write_json(const weft_rank_report *ranks,
+                              const weft_mesh *mesh,
+                              const weft_idle_share *idle,
+                              const char *path)
 {
     const weft_layout *l = &mesh->layout;
     weft_str s;
@@ -275,12 +339,14 @@ write_json(const weft_rank_report *ranks, const weft_mesh *mesh, const char *pat
                   weft_i_str_addf(&s,
                                   "{\n  \"layout\": {\"ranks\": %d, \"dp\": %d, \"tp\": %d, "
                                   "\"pp\": %d, \"zero_stage\": %d, \"strategy\": \"%s\", "
-                                  "\"reproducible\": %s},\n  \"paced\": %s,\n  \"ranks\": [",
+                                  "\"reproducible\": %s},\n  \"paced\": %s,",
                                   l->n_ranks, l->dp, l->tp, l->pp, l->zero_stage,
                                   l->is_data_parallel ? "data-parallel" : "",
                                   l->is_reproducible ? "true" : "false",
                                   l->pace != NULL ? "true" : "false"),
                   out);
+    WEFT_TRY_GOTO(st, add_pipeline(&s, l, idle), out);
+    WEFT_TRY_GOTO(st, weft_i_str_addf(&s, "\n  \"ranks\": ["), out);
     for (int i = 0; i < mesh->world_size; i++)
         WEFT_TRY_GOTO(st, add_rank(&s, &ranks[i], i), out);
     WEFT_TRY_GOTO(st, weft_i_str_addf(&s, "\n  ]\n}\n"), out);
@@ -296,6 +362,8 @@ static weft_status
 show(const weft_rank_report *ranks, weft_mesh *mesh, const printer *p, const char *path)
 {
     int64_t *column = NULL;
+    weft_idle_share idle;
+    WEFT_TRY(find_idle(&idle, mesh, ranks));
     WEFT_TRY(weft_i_alloc_array(mesh->ctx->alloc, mesh->world_size, sizeof(*column), &column));
     if (p->line != NULL && p->n > 1) {
         print_memory(p, column);
@@ -304,8 +372,10 @@ show(const weft_rank_report *ranks, weft_mesh *mesh, const printer *p, const cha
     }
     if (p->line != NULL && (p->n > 1 || mesh->layout.pace != NULL))
         print_time(p, mesh->layout.pace != NULL);
+    if (p->line != NULL)
+        print_idle(p, &mesh->layout, &idle);
     weft_i_alloc_put(mesh->ctx->alloc, column);
-    return write_json(ranks, mesh, path);
+    return write_json(ranks, mesh, &idle, path);
 }
 
 weft_status weft_i_report_finish(weft_report *r,

@@ -5,6 +5,7 @@
 #ifndef WEFT_TRAIN_REPORT_H
 #define WEFT_TRAIN_REPORT_H
 
+#include "train/idle_share.h"
 #include "train/plan.h"
 
 /** One rank's figures. Whole numbers, so that they travel as one message. */
@@ -24,6 +25,10 @@ typedef struct weft_rank_report {
     int64_t
         moving_ns; /* of calls that move tensors, from when the last rank had come to their end */
     int64_t exposed_ns; /* the part of moving_ns that was waited for */
+    /* Of the actions of a pipeline's schedule. */
+    int64_t span_ns; /* from the first one's start to the last one's end */
+    int64_t action_ns[WEFT_STEP_ACTIONS];
+    int64_t n_forwards; /* in the last step */
 } weft_rank_report;
 
 /** Adds up while a run goes on. */
@@ -36,7 +41,7 @@ typedef struct weft_report {
 void weft_i_report_begin_step(weft_report *r, weft_mesh *mesh);
 
 /** After it. */
-void weft_i_report_end_step(weft_report *r, const weft_mesh *mesh, double seconds);
+void weft_i_report_end_step(weft_report *r, weft_mesh *mesh, double seconds);
 
 /**
  * Gathers, prints (rank 0, a line a call of `line`, which may be NULL) and writes `path` (rank 0).

@@ -8,6 +8,7 @@
  *     writes none: the last good one stays the newest.
  *  3. What a step computes depends on its number and the state before it alone; so stopping and resuming changes nothing.
  */
+#include "train/step_picture.h"
 #include "train/train_session.h"
 
 #include "base/clock.h"
@@ -77,7 +78,15 @@ static weft_status report(weft_train_session *s)
     if (s->report.n_steps == 0)
         return WEFT_OK;
     WEFT_TRY(weft_i_path_join(path, s->options->out, "report.json"));
-    return weft_i_report_finish(&s->report, s->mesh, &s->plan, path, s->notes.line, s->notes.user);
+    WEFT_TRY(
+        weft_i_report_finish(&s->report, s->mesh, &s->plan, path, s->notes.line, s->notes.user));
+    if (s->options->timeline[0] == '\0')
+        return WEFT_OK;
+    WEFT_TRY(weft_i_step_picture_write(s->mesh, s->trainer->parallel, s->state.step,
+                                       s->options->timeline));
+    weft_i_train_note(s, "timeline: step %lld in %s", (long long)s->state.step,
+                      s->options->timeline);
+    return WEFT_OK;
 }
 
 /* What all ranks share: the call's arguments. */

@@ -10,10 +10,13 @@
 #include "backend/warm.h"
 #include "base/ctx.h"
 #include "base/env.h"
+#include "base/file.h"
 #include "nn/layout_context.h"
 #include "parallel/ranks.h"
+#include "parallel/stage_cut.h"
 #include "train/out_lock.h"
 #include "train/resume.h"
+#include "train/step_picture.h"
 #include "weft/options.h"
 
 #include <stdarg.h>
@@ -21,6 +24,7 @@
 #include <string.h>
 
 #define NOTE_BYTES 1024
+#define MAX_NAMED_RANKS 16 /* of a stage, in the map */
 
 void weft_i_train_note(const weft_train_session *s, const char *fmt, ...)
 {
@@ -170,8 +174,7 @@ static void note_model(const weft_train_session *s)
     char stages[64] = "";
     if (l->pp > 1)
         (void)snprintf(stages, sizeof(stages), "pp %d %s%s, ", l->pp,
-                       weft_i_schedule_name(l->schedule),
-                       l->n_chunks > 1 ? " with chunks" : "");
+                       weft_i_schedule_name(l->schedule), l->n_chunks > 1 ? " with chunks" : "");
     if (l->n_ranks > 1)
         weft_i_train_note(s, "ranks: %d as threads of this process, %s%sdp %d, %s%s", l->n_ranks,
                           tensor, stages, l->dp,
@@ -205,6 +208,46 @@ static void note_model(const weft_train_session *s)
     if (s->resume_dir[0] != '\0')
         weft_i_train_note(s, "resume: from %s, after step %lld", s->resume_dir,
                           (long long)s->state.step);
+}
+
+/* "ranks 1, 3, 5" of a stage, or how many they are. */
+static void name_ranks(const weft_layout *l, int stage, char *out, size_t size)
+{
+    int coord[WEFT_AXIS_COUNT], at = 0;
+    if (l->n_ranks / l->pp > MAX_NAMED_RANKS) {
+        (void)snprintf(out, size, "%d ranks", l->n_ranks / l->pp);
+        return;
+    }
+    at = snprintf(out, size, l->n_ranks == l->pp ? "rank" : "ranks");
+    for (int r = 0, n = 0; r < l->n_ranks && (size_t)at < size; r++) {
+        weft_i_mesh_place(l, r, coord);
+        if (coord[WEFT_AXIS_PP] == stage)
+            at += snprintf(out + at, size - (size_t)at, "%s %d", n++ > 0 ? "," : "", r);
+    }
+}
+
+/* The map of a pipeline: which layers are where. */
+static weft_status note_stages(const weft_train_session *s)
+{
+    const weft_layout *l = &s->mesh->layout;
+    weft_stage_cut cut;
+    if (l->pp == 1 || s->notes.line == NULL)
+        return WEFT_OK;
+    WEFT_TRY(weft_i_stage_cut_make(&cut, s->ctx->alloc, &s->source.hf.config, WEFT_STAGE_CUT_TOKENS,
+                                   l->pp * l->n_chunks, l->stage_layers));
+    for (int stage = 0; stage < l->pp; stage++) {
+        char layers[NOTE_BYTES / 2] = "", ranks[128], part[96];
+        int at = 0;
+        name_ranks(l, stage, ranks, sizeof(ranks));
+        for (int i = stage; i < cut.n && (size_t)at < sizeof(layers); i += l->pp) {
+            weft_i_stage_cut_text(&cut, i, part, sizeof(part));
+            at += snprintf(layers + at, sizeof(layers) - (size_t)at, "%s%s", at > 0 ? " | " : "",
+                           part);
+        }
+        weft_i_train_note(s, "stage %d on %s: %s", stage, ranks, layers);
+    }
+    weft_i_stage_cut_fini(&cut);
+    return WEFT_OK;
 }
 
 /* Of one rank; of several the report at the end has them all. */
@@ -249,6 +292,9 @@ static weft_status open_out(weft_train_session *s)
     char path[WEFT_PATH_MAX];
     WEFT_TRY(weft_i_dir_make(s->options->out));
     WEFT_TRY(weft_i_out_lock(&s->lock, s->options->out));
+    if (s->options->timeline[0] !=
+        '\0') /* a place that cannot be written to is found before the first step */
+        WEFT_TRY(weft_i_file_write(s->options->timeline, "", 0));
     WEFT_TRY(weft_i_path_join(path, s->options->out, "metrics.jsonl"));
     return weft_i_metrics_open(&s->metrics, path, s->state.step);
 }
@@ -271,6 +317,7 @@ weft_status weft_i_train_session_take(weft_train_session *s)
                                                       s->job.data != NULL ? &s->job : NULL)));
     WEFT_TRY(add_plans(s));
     note_model(s);
+    WEFT_TRY(weft_i_mesh_agree(s->mesh, note_stages(s)));
     WEFT_TRY(weft_i_mesh_agree(s->mesh,
                                weft_i_train_plan_check(&s->plan, limit, (uint64_t)s->all_bytes)));
     const weft_ctx_options like = {.n_threads = weft_i_pool_threads(s->ctx->pool)};
@@ -279,6 +326,11 @@ weft_status weft_i_train_session_take(weft_train_session *s)
     s->base_bytes = weft_i_env_resident_bytes();
     WEFT_TRY(weft_i_mesh_agree(s->mesh, WEFT_OK)); /* nobody takes before everybody has looked */
     WEFT_TRY(take_trainer(s));
+    if (s->options->timeline[0] != '\0')
+        WEFT_TRY(weft_i_mesh_agree(
+            s->mesh, weft_i_step_record_reserve(
+                         &s->mesh->record, s->ctx->alloc,
+                         weft_i_step_picture_events(s->mesh, &s->plan, &s->settings))));
     WEFT_TRY(weft_i_mesh_agree_on_rank0(s->mesh, s->is_speaker ? open_out(s) : WEFT_OK));
     note_memory(s);
     return WEFT_OK;

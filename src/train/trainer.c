@@ -396,6 +396,7 @@ weft_status weft_i_trainer_step(weft_trainer *t,
                                     .end_s = weft_i_clock_seconds(),
                                     .bytes = -1};
     weft_i_trace_add(t->mesh->trace, &event);
+    weft_i_step_record_add(&t->mesh->record, WEFT_STEP_OPTIMIZER, start, event.end_s);
     WEFT_TRY(weft_i_parallel_share_update(t->parallel));
     return weft_i_mesh_end_step(t->mesh);
 }

@@ -14,10 +14,13 @@
 #include "comm/message.h"
 #include "comm/wrap/wrapper.h"
 
+#include <string.h>
+
 typedef struct trace_comm {
     weft_wrapper wrapper;
     weft_trace *trace; /* NULL: nobody reads events */
     weft_comm_seconds seconds;
+    weft_step_record *record; /* NULL: nobody draws */
 } trace_comm;
 
 static trace_comm *of(weft_comm *c)
@@ -33,6 +36,11 @@ static weft_status start_trace(weft_comm *c, const weft_message *m, weft_request
     return st;
 }
 
+static weft_step_kind kind_of(const weft_comm *c)
+{
+    return strcmp(c->axis, "dp") == 0 ? WEFT_STEP_REDUCTION : WEFT_STEP_MESSAGE;
+}
+
 static weft_status wait_trace(weft_comm *c, weft_request *request)
 {
     weft_comm_seconds *const seconds = &of(c)->seconds;
@@ -46,6 +54,8 @@ static weft_status wait_trace(weft_comm *c, weft_request *request)
     if (!m->is_host && end > ready) {
         seconds->moving += end - ready;
         seconds->exposed += WEFT_MAX(end - WEFT_MAX(ready, before), 0.0);
+        if (of(c)->record != NULL)
+            weft_i_step_record_add(of(c)->record, kind_of(c), ready, end);
     }
     const weft_trace_event event = {.name = weft_i_comm_op_name(m->op),
                                     .line = c->axis,
@@ -72,6 +82,11 @@ weft_status weft_i_trace_comm_create(weft_comm **out, weft_comm *take_inner, wef
     ((trace_comm *)p)->trace = t;
     *out = p;
     return WEFT_OK;
+}
+
+void weft_i_trace_comm_record(weft_comm *traced, weft_step_record *record)
+{
+    of(traced)->record = record;
 }
 
 weft_comm_seconds weft_i_trace_comm_seconds(const weft_comm *traced)

@@ -7,6 +7,7 @@
 #ifndef WEFT_COMM_WRAP_H
 #define WEFT_COMM_WRAP_H
 
+#include "base/step_record.h"
 #include "base/trace.h"
 #include "weft/ext/comm.h"
 
@@ -85,6 +86,9 @@ typedef struct weft_comm_seconds {
  * @return      WEFT_OK | NOMEM
  */
 weft_status weft_i_trace_comm_create(weft_comm **out, weft_comm *take_inner, weft_trace *t);
+
+/** Calls that carry tensors are recorded too, with the time in which they moved. @param record  outlives it; NULL: no more */
+void weft_i_trace_comm_record(weft_comm *traced, weft_step_record *record);
 
 /** @param traced  from weft_i_trace_comm_create */
 weft_comm_seconds weft_i_trace_comm_seconds(const weft_comm *traced);

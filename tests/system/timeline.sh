@@ -1,0 +1,72 @@
+# weft train --timeline, the map of a pipeline, and idle shares measured beside simulated.
+. "$(dirname "$0")/common.bash"
+seq 1 3000 >"$work/numbers.txt"
+cat >"$work/config.json" <<'END'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 257, "hidden_size": 32,
+ "intermediate_size": 64, "num_hidden_layers": 8, "num_attention_heads": 2, "num_key_value_heads": 2,
+ "max_position_embeddings": 64, "tie_word_embeddings": false, "torch_dtype": "float32"}
+END
+cat >"$work/pace.json" <<'END'
+{"block": {"forward_ms": 8, "input_gradient_ms": 8, "weight_gradient_ms": 8},
+ "embedding": {"forward_ms": 0.2, "input_gradient_ms": 0, "weight_gradient_ms": 0.2},
+ "head": {"forward_ms": 0.2, "input_gradient_ms": 0.2, "weight_gradient_ms": 0.2},
+ "message": {"latency_us": 50, "bandwidth_gb_per_s": 0.1}}
+END
+run() { # FLAG...
+    rm -rf "$work/run"
+    expect 0 "$weft" train --model "$work/config.json" --data "$work/numbers.txt" --out "$work/run" --seq-length 16 \
+        --train-steps 3 --micro-batch-size 1 --timeline "$work/t.svg" "$@"
+}
+
+# draws TEXT...: the picture is well-formed and holds the texts.
+draws() {
+    python3 - "$work/t.svg" "$@" <<'END' || fail "the picture lacks $*"
+import sys, xml.dom.minidom
+xml.dom.minidom.parse(sys.argv[1])
+text = open(sys.argv[1]).read()
+missing = [t for t in sys.argv[2:] if t not in text]
+if missing: sys.exit("missing " + repr(missing))
+END
+}
+
+# A bar for every action, and what ran when is what the schedule says: the measured share is the simulated one.
+within() { # POINTS
+    python3 - "$work/run/report.json" "$1" <<'END' || fail "measured and simulated idle shares differ"
+import json, sys
+p = json.load(open(sys.argv[1]))["pipeline"]
+
+assert abs(p["idle"] - p["simulated_idle"]) < float(sys.argv[2]) / 100, p
+END
+}
+run --pp 4 --pp-schedule naive --global-batch-size 4 --pace "$work/pace.json"
+says err "pp 4 naive"
+says err "stage 0 on rank 0: embedding, block"
+says err "stage 3 on rank 3: block"
+says err "paced pipeline naive: idle 7"
+draws "naive: dp 1, tp 1, pp 4" "paced: " "idle " "simulated" "forward" "backward" "communication" "rank 3" \
+    "forward, micro-batch 3" ">idle<"
+[ "$(grep -c "backward, micro-batch" "$work/t.svg")" = 16 ] || fail "16 backwards should be drawn"
+within 8
+run --pp 2 --pp-schedule zb-h1 --global-batch-size 6 --pace "$work/pace.json"
+draws "input gradient, micro-batch 5" "weight gradient, micro-batch 5"
+within 8
+
+# Micro-batches of data-parallel ranks have their numbers in the global batch; reductions are drawn apart.
+run --dp 2 --pp 2 --global-batch-size 8 --zero-stage 1 --pace "$work/pace.json"
+says err "stage 1 on ranks 2, 3: block"
+draws "micro-batch 7" "dp 1 pp 1" "over dp" "optimizer"
+
+# Not paced, without a pipeline, with an evaluation after the step that is drawn.
+run --dp 2 --global-batch-size 6 --zero-stage 3 --eval-interval 1
+draws "one stage: dp 2, tp 1, ZeRO stage 3" "backward, micro-batch 5" "over dp"
+grep -q paced "$work/t.svg" && fail "the run was not paced"
+run --dp 2 --strategy data-parallel --global-batch-size 4
+draws "DataParallel" "forward, micro-batch 3"
+run --global-batch-size 2
+draws "rank 0"
+
+rm -rf "$work/run"
+expect 3 "$weft" train --model "$work/config.json" --data "$work/numbers.txt" --out "$work/run" --train-steps 1 \
+    --timeline "$work/none/t.svg"
+says err "none/t.svg"
+finish
