@@ -45,6 +45,11 @@ bool weft_i_comm_is_pair(weft_comm_op op)
     return op == WEFT_COMM_SEND || op == WEFT_COMM_RECV;
 }
 
+int weft_i_comm_world_rank(const weft_comm *c, int r)
+{
+    return c->world_rank != NULL ? c->world_rank[r] : r;
+}
+
 const char *weft_i_comm_tensor_name(const weft_message *m)
 {
     return m->tensor != NULL ? m->tensor : "a message";

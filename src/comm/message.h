@@ -16,6 +16,9 @@ bool weft_i_comm_has_root(weft_comm_op op);
 /** SEND or RECV: two ranks, matched by (peer, tag), outside the group's order. */
 bool weft_i_comm_is_pair(weft_comm_op op);
 
+/** What messages call rank r of the group: its number among all ranks. */
+int weft_i_comm_world_rank(const weft_comm *c, int r);
+
 /** What messages call the tensor: its name, or "a message" when it has none. */
 const char *weft_i_comm_tensor_name(const weft_message *m);
 

@@ -105,6 +105,8 @@ struct weft_comm {
     int rank, size;
     const char *axis; /* name of the mesh axis this group lies along: "world", "dp", ... */
     uint64_t n_calls;
+    const int
+        *world_rank; /* [size] of each rank of the group, as messages call it; NULL: as here */
 };
 
 /** start and wait in one. @collective the group: the message's operation */

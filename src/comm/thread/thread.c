@@ -236,7 +236,8 @@ static weft_status wait_thread(weft_comm *base, weft_request *request)
     weft_thread_rank *const me = &w->ranks[c->world_rank];
     weft_thread_call *const call = request->impl;
     if (call == NULL)
-        WEFT_FAIL(WEFT_STATUS_ARG, "rank %d waited for a request that was not started", base->rank);
+        WEFT_FAIL(WEFT_STATUS_ARG, "rank %d waited for a request that was not started",
+                  c->world_rank);
     request->impl = NULL;
     weft_i_thread_pulse(w, c->world_rank);
     for (;;) {
@@ -331,10 +332,12 @@ weft_status weft_i_thread_comm_create(weft_comm **out,
             (weft_comm){.ops = &thread_ops, .ctx = ctx, .rank = rank, .size = n, .axis = axis};
         c->world_rank = world_rank;
         st = weft_i_thread_group_join(&c->group, w, rank, members, n, axis);
-        if (st == WEFT_OK)
+        if (st == WEFT_OK) {
+            c->base.world_rank = c->group->world_rank;
             *out = &c->base;
-        else
+        } else {
             weft_i_alloc_put(ctx->alloc, p);
+        }
     }
     weft_i_alloc_put(ctx->alloc, all);
     return st;

@@ -173,11 +173,13 @@ static weft_status name_the_odd(check_comm *check, const check_record *mine)
         }
         const size_t used = strlen(text);
         describe(one, sizeof(one), odd);
-        (void)snprintf(text + used, sizeof(text) - used, "rank %d made %s; ", r, one);
+        (void)snprintf(text + used, sizeof(text) - used, "rank %d made %s; ",
+                       weft_i_comm_world_rank(c, r), one);
     }
     describe(one, sizeof(one), most);
     WEFT_FAIL(WEFT_STATUS_MISMATCH, "%s over %s differ on %d of %d ranks: %srank %d made %s", what,
-              c->axis, n_odd, c->size, text, (int)(most - check->records), one);
+              c->axis, n_odd, c->size, text,
+              weft_i_comm_world_rank(c, (int)(most - check->records)), one);
 }
 
 static weft_status start_check(weft_comm *c, const weft_message *m, weft_request *request)
@@ -293,9 +295,10 @@ weft_status weft_i_check_end_step(weft_comm *c)
     for (int r = 0; r < c->size; r++) {
         if (reports[r].peer >= 0)
             WEFT_FAIL(WEFT_STATUS_MISMATCH,
-                      "rank %lld sent %lld messages to rank %d over %s in this step, and rank %d "
+                      "rank %d sent %lld messages to rank %d over %s in this step, and rank %d "
                       "received %lld",
-                      (long long)reports[r].peer, (long long)reports[r].n_sent, r, c->axis, r,
+                      weft_i_comm_world_rank(c, (int)reports[r].peer), (long long)reports[r].n_sent,
+                      weft_i_comm_world_rank(c, r), c->axis, weft_i_comm_world_rank(c, r),
                       (long long)reports[r].n_received);
     }
     return WEFT_OK;

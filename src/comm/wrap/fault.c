@@ -67,8 +67,8 @@ static weft_status start_fault(weft_comm *c, const weft_message *m, weft_request
         return hold(f, m, request);
     if (kind == WEFT_FAULT_FAIL)
         WEFT_FAIL(WEFT_STATUS_IO, "rank %d failed by injection at call %llu (%s of %s over %s)",
-                  c->rank, (unsigned long long)call, weft_i_comm_op_name(m->op),
-                  weft_i_comm_tensor_name(m), c->axis);
+                  weft_i_comm_world_rank(c, c->rank), (unsigned long long)call,
+                  weft_i_comm_op_name(m->op), weft_i_comm_tensor_name(m), c->axis);
     if (kind == WEFT_FAULT_DELAY)
         let_pass(f->fault.delay_s);
     if (kind != WEFT_FAULT_LOSE)
