@@ -78,6 +78,15 @@ static void check_variant(scratch *s, const variant *v, bool is_sgd)
     ranks_case_fini(&c);
 }
 
+/* Three kv heads, of which one is copied at tp 4; one kv head, which every rank has. */
+#define KV(n)                                                                                      \
+    {                                                                                              \
+        .name = "kv" #n, .vocab = 53, .hidden = 48, .n_layers = 2, .n_heads = 6, .n_kv_heads = n,  \
+        .head_dim = 8, .ffn = 33, .n_positions = 32                                                \
+    }
+static const odd_model three_kv = KV(3), one_kv = KV(1);
+#undef KV
+
 static const variant variants[] = {
     {&odd_llama, {.tp = 2}, 3, 1},
     {&odd_llama, {.tp = 3, .recompute = "full"}, 3, 2},
@@ -107,6 +116,11 @@ static const variant variants[] = {
     {&odd_tied, {.dp = 2, .tp = 3, .stage = 3, .is_sequence_parallel = true}, 3, 1},
     {&odd_gpt2, {.dp = 2, .tp = 2, .stage = 1, .is_sequence_parallel = true}, 3, 1},
     {&odd_llama, {.dp = 2, .tp = 4, .is_reproducible = true}, 3, 1},
+    {&three_kv, {.tp = 2}, 2, 1},
+    {&three_kv, {.tp = 4}, 2, 1},
+    {&three_kv, {.dp = 2, .tp = 4, .stage = 2, .is_sequence_parallel = true}, 3, 1},
+    {&one_kv, {.tp = 5, .recompute = "full"}, 2, 1},
+    {&one_kv, {.dp = 2, .tp = 2, .stage = 3}, 3, 1},
 };
 
 static void test_parallel_tensor_parallel__sgd(void **state)
