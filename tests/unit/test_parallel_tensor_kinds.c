@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "weft/eval.h"
 #include "weft/generate.h"
 #include "weft/inspect.h"
 #include "weft/options.h"
@@ -235,6 +236,38 @@ static void test_parallel_tensor_kinds__probes_agree(void **state)
     }
 }
 
+/* Windows that do not divide, the last one short: every target counts once, the mean is one rank's. */
+static void test_parallel_tensor_kinds__evaluations_agree(void **state)
+{
+    static const tiny_folder folders[] = {{.config = tiny_llama}, {.config = tiny_gpt2}};
+    scratch *s = *state;
+    char folder[512], data[600];
+    const char *list[1] = {data};
+    (void)snprintf(data, sizeof(data), "%.500s/eval.tokens", s->dir);
+    train_case_tokens(data, 214, 53, 5);
+    for (size_t m = 0; m < 2; m++) {
+        weft_eval_options o;
+        weft_eval_result one, other;
+        weft_options_init(WEFT_COMMAND_EVAL, &o);
+        o.model = tiny_write(s, "evaluated", &folders[m], folder);
+        o.data = list;
+        o.n_data = 1;
+        o.seq_length = 25;
+        o.layout.threads_per_rank = 1;
+        o.layout.micro_batch_size = 3;
+        CHECK_OK(weft_eval_run(&one, &o, NULL, NULL));
+        assert_int_equal(one.n_targets, 213);
+        for (size_t i = 1; i < WEFT_COUNT_OF(layouts); i++) {
+            o.layout.dp = WEFT_MAX(layouts[i].dp, 1);
+            o.layout.tp = layouts[i].tp;
+            o.layout.sequence_parallel = layouts[i].is_sequence_parallel;
+            CHECK_OK(weft_eval_run(&other, &o, NULL, NULL));
+            assert_int_equal(other.n_targets, 213);
+            CHECK_NEAR(other.loss / one.loss, 1.0, 1e-6);
+        }
+    }
+}
+
 /* Trained and saved on 4 ranks, which copy both kv heads and cut 53 ids: the files have 2 kv heads and 53 rows. */
 static void test_parallel_tensor_kinds__files_hold_the_true_sizes(void **state)
 {
@@ -280,9 +313,13 @@ int main(void)
     cmocka_unit_test_setup_teardown(test_parallel_tensor_kinds__##test, scratch_setup,             \
                                     scratch_teardown)
     const struct CMUnitTest tests[] = {
-        RUN(the_loss_of_a_cut_vocabulary), RUN(large_logits),
-        RUN(the_norm_counts_once),         RUN(goldens),
-        RUN(every_rank_draws_the_same),    RUN(probes_agree),
+        RUN(the_loss_of_a_cut_vocabulary),
+        RUN(large_logits),
+        RUN(the_norm_counts_once),
+        RUN(goldens),
+        RUN(every_rank_draws_the_same),
+        RUN(probes_agree),
+        RUN(evaluations_agree),
         RUN(files_hold_the_true_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
