@@ -14,7 +14,8 @@
  *  2. A slot is given away only when its output was received; a gradient's place only when it was sent.
  *  3. A micro-batch that its dp rank does not have runs idle on every stage, without messages.
  *  4. Nothing is taken after the first step: lists are made once for a number of micro-batches.
- * Leaves to others: the order of actions (schedule_*.c), gradients over dp (data_axis.h), tied embeddings (tied.c).
+ * Leaves to others: the order of actions (schedule_*.c), gradients over dp (data_axis.h), tied embeddings (tied.c), forward
+ * alone (pipeline_forward.c).
  */
 #include "parallel/pipeline_edges.h"
 
@@ -154,7 +155,7 @@ weft_status weft_i_pipeline_prepare(weft_pipeline *p, int64_t m)
 
 /* ---- actions ---- */
 
-static void set_exec(const weft_pipeline *p, weft_chunk *c)
+void weft_i_pipeline_set_exec(const weft_pipeline *p, weft_chunk *c)
 {
     const weft_exec *from = weft_run_exec(p->o.chunks[0].run);
     weft_exec *e = weft_run_exec(c->run);
@@ -168,8 +169,8 @@ static void set_exec(const weft_pipeline *p, weft_chunk *c)
 }
 
 /* What the last stage made of a micro-batch: logits by forward, losses by whoever computes them. */
-static weft_status
-deliver(weft_pipeline *p, weft_chunk *c, int64_t micro_batch, weft_view logits, weft_view losses)
+weft_status weft_i_pipeline_deliver(
+    weft_pipeline *p, const weft_chunk *c, int64_t micro_batch, weft_view logits, weft_view losses)
 {
     weft_micro_batch mb = weft_i_edges_part(p, micro_batch);
     if (p->pass->done == NULL || !c->is_last || p->mesh->coord[WEFT_AXIS_TP] != 0 ||
@@ -186,7 +187,7 @@ static weft_status run_forward(weft_pipeline *p, const weft_action *a)
     const int slot = weft_i_edges_slot(p, a->chunk, a->micro_batch);
     weft_flight *f = weft_i_edges_flight(p, a->chunk, slot);
     const weft_micro_batch mb = weft_i_edges_part(p, a->micro_batch);
-    set_exec(p, c);
+    weft_i_pipeline_set_exec(p, c);
     if (mb.n_seqs == 0)
         return weft_run_idle(c->run, WEFT_PASS_FORWARD);
     if (f->is_receiving) {
@@ -200,7 +201,8 @@ static weft_status run_forward(weft_pipeline *p, const weft_action *a)
     WEFT_TRY(weft_run_forward(c->run, slot));
     weft_i_step_record_end(&p->mesh->record, WEFT_STEP_FORWARD, mb.number, a->chunk);
     if (c->is_last)
-        return deliver(p, c, a->micro_batch, weft_run_exec(c->run)->logits, weft_view_none());
+        return weft_i_pipeline_deliver(p, c, a->micro_batch, weft_run_exec(c->run)->logits,
+                                       weft_view_none());
     weft_message m =
         weft_i_edges_message(p, WEFT_COMM_SEND, a->micro_batch, a->chunk, WEFT_TOWARDS_END);
     m.send = weft_run_output(c->run, slot).data;
@@ -238,7 +240,8 @@ run_input_half(weft_pipeline *p, const weft_action *a, weft_chunk *c, int slot, 
     WEFT_TRY(weft_i_tied_send(p->o.tied, c));
     if (in != NULL)
         in->is_taken = false;
-    WEFT_TRY(deliver(p, c, a->micro_batch, weft_view_none(), weft_run_losses(c->run, slot)));
+    WEFT_TRY(weft_i_pipeline_deliver(p, c, a->micro_batch, weft_view_none(),
+                                     weft_run_losses(c->run, slot)));
     if (c->is_first)
         return WEFT_OK;
     weft_message m =
@@ -262,7 +265,7 @@ static weft_status run_backward(weft_pipeline *p, const weft_action *a)
     weft_chunk *c = &p->o.chunks[a->chunk];
     const unsigned parts = parts_of(a->kind);
     const int slot = weft_i_edges_slot(p, a->chunk, a->micro_batch);
-    set_exec(p, c);
+    weft_i_pipeline_set_exec(p, c);
     weft_i_buckets_begin_action(c->data, parts, a->micro_batch == p->n_listed - 1);
     if (c->tensor != NULL)
         weft_i_tensor_begin_action(c->tensor, c->data->is_reducing);
@@ -300,47 +303,6 @@ weft_status weft_i_pipeline_train(weft_pipeline *p, const weft_parallel_pass *pa
         weft_data_axis *data = p->o.chunks[c].data;
         if (data->method->end_step != NULL)
             WEFT_TRY(data->method->end_step(data));
-    }
-    return WEFT_OK;
-}
-
-/* ---- forward alone ---- */
-
-/* One micro-batch through one chunk, in slot 0, each message waited for. */
-static weft_status forward_chunk(weft_pipeline *p, int chunk, int64_t micro_batch)
-{
-    weft_chunk *c = &p->o.chunks[chunk];
-    const weft_micro_batch mb = weft_i_edges_part(p, micro_batch);
-    set_exec(p, c);
-    if (mb.n_seqs == 0)
-        return weft_run_idle(c->run, WEFT_PASS_FORWARD);
-    WEFT_TRY(weft_i_micro_batch_load(c->run, 0, p->pass, &mb));
-    if (!c->is_last)
-        weft_run_exec(c->run)->logits = weft_view_none();
-    if (!c->is_first) {
-        weft_message in =
-            weft_i_edges_message(p, WEFT_COMM_RECV, micro_batch, chunk, WEFT_TOWARDS_END);
-        in.recv = weft_run_input(c->run, 0).data;
-        WEFT_TRY(weft_comm_call(p->comm, &in));
-    }
-    WEFT_TRY(weft_run_forward_only(c->run, NULL));
-    const weft_exec *e = weft_run_exec(c->run);
-    if (c->is_last)
-        return deliver(p, c, micro_batch, e->logits,
-                       e->is_loss_wanted ? weft_run_losses(c->run, 0) : weft_view_none());
-    weft_message out =
-        weft_i_edges_message(p, WEFT_COMM_SEND, micro_batch, chunk, WEFT_TOWARDS_END);
-    out.send = weft_run_output(c->run, 0).data;
-    return weft_comm_call(p->comm, &out);
-}
-
-weft_status weft_i_pipeline_forward(weft_pipeline *p, const weft_parallel_pass *pass)
-{
-    const int64_t m = weft_i_mesh_rounds(p->mesh, pass->batch->n_seqs, pass->micro_batch);
-    p->pass = pass;
-    for (int64_t i = 0; i < m; i++) {
-        for (int c = 0; c < p->o.n_chunks; c++)
-            WEFT_TRY(forward_chunk(p, c, i));
     }
     return WEFT_OK;
 }

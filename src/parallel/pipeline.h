@@ -58,7 +58,12 @@ weft_status weft_i_pipeline_prepare(weft_pipeline *p, int64_t m);
  */
 weft_status weft_i_pipeline_train(weft_pipeline *p, const weft_parallel_pass *pass);
 
-/** Forward alone of every micro-batch, one after another through the stages. @collective pp: half of the above */
+/**
+ * Forward alone of every micro-batch (pipeline_forward.c): as many as stages follow each other through the stages.
+ *
+ * @collective  pp: a SEND and a RECV a micro-batch and boundary, of the model's type; dp: as the methods do
+ * @return      WEFT_OK | what layers, hooks and calls return
+ */
 weft_status weft_i_pipeline_forward(weft_pipeline *p, const weft_parallel_pass *pass);
 
 /* ---- passes.c ---- */

@@ -1,4 +1,4 @@
-/* The edges of a pipeline on one rank: micro-batches in flight, messages on their way. For pipeline.c alone. */
+/* The inside of a pipeline: micro-batches in flight, messages on their way. For pipeline.c and pipeline_forward.c alone. */
 #ifndef WEFT_PARALLEL_PIPELINE_EDGES_H
 #define WEFT_PARALLEL_PIPELINE_EDGES_H
 
@@ -61,5 +61,14 @@ weft_status weft_i_edges_place_out(weft_pipeline *p, weft_place **out);
 
 /** Everything that was sent has been received. */
 weft_status weft_i_edges_wait(weft_pipeline *p);
+
+/* ---- pipeline.c ---- */
+
+/** The pass that goes on is of this chunk, with the settings of the first one's run. */
+void weft_i_pipeline_set_exec(const weft_pipeline *p, weft_chunk *c);
+
+/** What the last stage made of a micro-batch, to the caller of the pass. */
+weft_status weft_i_pipeline_deliver(
+    weft_pipeline *p, const weft_chunk *c, int64_t micro_batch, weft_view logits, weft_view losses);
 
 #endif

@@ -6,6 +6,7 @@
  *  2. Token losses are added exactly and divided once, so the mean does not depend on the batch (beyond the rounding of a
  *     token's own loss, where a matrix product of another number of rows rounds otherwise).
  *  3. Between create and destroy nothing is allocated.
+ * Over a pipeline a pass has several batches of windows for each dp rank, so that stages work at the same time.
  * Communication: of the parallel methods' forward passes; a pass: rank 0's word on stopping; at the end 1 all_reduce.
  */
 #include "train/evaluate.h"
@@ -17,14 +18,16 @@
 #include <math.h>
 #include <string.h>
 
+#define BATCHES_A_STAGE 4 /* of a pass over a pipeline: of 5 p - 1 turns a stage waits in p - 1 */
+
 struct weft_evaluator {
     weft_ctx *ctx;
     weft_evaluation_job job;
-    int32_t *window;  /* seq_length + 1 */
-    int32_t *ids;     /* n_ranks * n_seqs * seq_length */
-    int32_t *targets; /* the same */
-    float *losses;    /* n_seqs * seq_length */
-    int64_t n_ranks;  /* dp: batches of windows in a pass */
+    int32_t *window;   /* seq_length + 1 */
+    int32_t *ids;      /* n_batches * n_seqs * seq_length */
+    int32_t *targets;  /* the same */
+    float *losses;     /* n_seqs * seq_length */
+    int64_t n_batches; /* of windows in a pass */
 };
 
 /* ---- shapes ---- */
@@ -47,6 +50,16 @@ size_t weft_i_evaluation_shapes(const weft_evaluation_job *job, weft_pass_shape 
 
 /* ---- the evaluator ---- */
 
+/* One for each dp rank; over a pipeline several, but not more than the data fills. */
+static int64_t count_batches(const weft_mesh *mesh, const weft_evaluation_job *job)
+{
+    const int64_t dp = mesh->size[WEFT_AXIS_DP], pp = mesh->size[WEFT_AXIS_PP];
+    const int64_t n_there = (job->n_tokens - 1) / job->seq_length / job->n_seqs + 1;
+    if (pp == 1)
+        return dp;
+    return dp * WEFT_MIN(pp * BATCHES_A_STAGE, (n_there + dp - 1) / dp);
+}
+
 weft_status
 weft_i_evaluator_create(weft_evaluator **out, const weft_mesh *mesh, const weft_evaluation_job *job)
 {
@@ -62,9 +75,9 @@ weft_i_evaluator_create(weft_evaluator **out, const weft_mesh *mesh, const weft_
     weft_evaluator *e = block;
     e->ctx = ctx;
     e->job = *job;
-    e->n_ranks = mesh->size[WEFT_AXIS_DP];
+    e->n_batches = count_batches(mesh, job);
     const int64_t n = job->n_seqs * job->seq_length;
-    const int64_t n_all = n * e->n_ranks;
+    const int64_t n_all = n * e->n_batches;
     WEFT_TRY_GOTO(
         st, weft_i_alloc_array(ctx->alloc, job->seq_length + 1, sizeof(int32_t), &e->window), out);
     WEFT_TRY_GOTO(st, weft_i_alloc_array(ctx->alloc, n_all, sizeof(int32_t), &e->ids), out);
@@ -138,7 +151,7 @@ static weft_status ask_stop(const weft_evaluator *e, weft_parallel *parallel, bo
     return WEFT_OK;
 }
 
-/* One pass: a batch of windows for every dp rank that there is one for. */
+/* One pass: batches of windows for every dp rank that there are some for. */
 static weft_status
 run_pass(pass_sums *s, weft_parallel *parallel, weft_run *run, int64_t n_seqs, int64_t *n_targets)
 {
@@ -170,7 +183,7 @@ run_all(weft_sum *sum, int64_t *done, weft_evaluator *e, weft_parallel *parallel
             break;
         sums.n_tokens = WEFT_MIN(job->seq_length, left);
         WEFT_TRY(run_pass(&sums, parallel, run,
-                          WEFT_MIN(job->n_seqs * e->n_ranks, left / sums.n_tokens), &n));
+                          WEFT_MIN(job->n_seqs * e->n_batches, left / sums.n_tokens), &n));
         sums.done += n;
         if (job->callbacks != NULL && job->callbacks->progress != NULL)
             job->callbacks->progress(job->callbacks->user, sums.done, n_targets);

@@ -96,6 +96,73 @@ static void test_train_evaluate_ranks__sums_are_exact(void **state)
     check_layouts(&u, 0.0, "exact bf16");
 }
 
+/* ---- over the stages of a pipeline ---- */
+
+/*
+ * pp 2, 3, 4 x dp 1, 2 x tp 1, 2 x batches 1, 2, 3 and the default x all schedules: the bits of one rank on the reference
+ * backend; with tp, whose row-parallel sums add in another order, within 1e-6.
+ */
+static void test_train_evaluate_ranks__stages_have_the_loss_of_one_rank(void **state)
+{
+    static const char *const schedules[] = {"naive",       "gpipe", "1f1b",
+                                            "interleaved", "zb-h1", "zb-h2"};
+    setup u;
+    weft_eval_result one;
+    weft_eval_result r;
+
+    make(&u, state, 127, 7);
+    u.options.layout.micro_batch_size = 1;
+    expect_ok(weft_eval_run(&one, &u.options, NULL, NULL));
+    for (int i = 0; i < 3 * 2 * 2 * 4; i++) {
+        weft_eval_options o = u.options;
+        o.layout.pp = 2 + i % 3;
+        o.layout.dp = 1 + i / 3 % 2;
+        o.layout.tp = 1 + i / 6 % 2;
+        o.layout.micro_batch_size = i / 12;
+        o.layout.pp_schedule = schedules[i % 6 == 3 && o.layout.pp == 4 ? 2 : i / 2 % 6];
+        if (o.layout.pp == 4 && strcmp(o.layout.pp_schedule, "interleaved") == 0)
+            o.layout.pp = 3; /* 6 layers have no 8 chunks */
+        o.layout.zero_stage = i % 4;
+        o.layout.sequence_parallel = i % 2 == 0;
+        expect_ok(weft_eval_run(&r, &o, NULL, NULL));
+        assert_int_equal(r.n_targets, one.n_targets);
+        const double bound = o.layout.tp > 1 ? 1e-6 * one.loss : 0.0;
+        if (!(fabs(r.loss - one.loss) <= bound))
+            fail_msg("pp %d, dp %d, tp %d, batch %d, %s: loss %.12f, on one rank %.12f",
+                     (int)o.layout.pp, (int)o.layout.dp, (int)o.layout.tp,
+                     (int)o.layout.micro_batch_size, o.layout.pp_schedule, r.loss, one.loss);
+    }
+}
+
+/*
+ * A block takes 8 ms: 8 windows by themselves take 8 x 4 x 8 ms = 256 ms on one rank, and as much on two stages of which one
+ * waits for the other. Stages that work at the same time need half of it and one window's half more: 144 ms.
+ */
+static void test_train_evaluate_ranks__stages_work_at_the_same_time(void **state)
+{
+    const char pace[] = "{\"block\": {\"forward_ms\": 8, \"input_gradient_ms\": 0, "
+                        "\"weight_gradient_ms\": 0}}";
+    setup u;
+    weft_eval_result r;
+    double seconds[2] = {1e9, 1e9};
+
+    make(&u, state, 8 * 7 + 1, 7);
+    u.options.layout.pace = scratch_file(*state, "pace.json", pace, sizeof(pace) - 1);
+    u.options.layout.pp = 2;
+    u.options.layout.micro_batch_size = 1;
+    for (int i = 0; i < 4; i++) { /* the quickest: others use the machine too */
+        u.options.layout.pp_schedule = i % 2 == 0 ? "1f1b" : "interleaved";
+        expect_ok(weft_eval_run(&r, &u.options, NULL, NULL));
+        assert_int_equal(r.n_targets, 8 * 7);
+        seconds[i % 2] = fmin(seconds[i % 2], r.seconds);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_true(seconds[i] >= 0.128);
+        if (!(seconds[i] < 0.21))
+            fail_msg("8 windows took %.3f s with %d chunks", seconds[i], 1 + i);
+    }
+}
+
 /* ---- callbacks ---- */
 
 typedef struct listener {
@@ -214,8 +281,12 @@ int main(void)
     cmocka_unit_test_setup_teardown(test_train_evaluate_ranks__##test, scratch_setup,              \
                                     scratch_teardown)
     const struct CMUnitTest tests[] = {
-        RUN(counts_every_target_once),   RUN(sums_are_exact),
-        RUN(rank_0_speaks_for_all),      RUN(a_failing_rank_ends_all),
+        RUN(counts_every_target_once),
+        RUN(sums_are_exact),
+        RUN(stages_have_the_loss_of_one_rank),
+        RUN(stages_work_at_the_same_time),
+        RUN(rank_0_speaks_for_all),
+        RUN(a_failing_rank_ends_all),
         RUN(refusals_keep_their_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,6 +105,36 @@ static void compare(const char *what, const weft_st *have, const weft_st *want, 
     }
 }
 
+/* ---- stages ---- */
+
+/* Forward alone over pp 2, 3, 4 x dp 1, 2: logits and losses are the same bits, micro-batches as they come. */
+static void test_train_probe_ranks__stages_have_the_bits_of_one_rank(void **state)
+{
+    setup u;
+    weft_probe_result r;
+    weft_probe_result one_r;
+
+    make(&u, state, odd_llama, 257, 7);
+    u.options.grads = false;
+    for (int64_t micro = 1; micro <= 2; micro++) {
+        weft_layout_options o = u.options.layout;
+        o.pp = o.dp = 1;
+        o.pp_schedule = "1f1b";
+        o.micro_batch_size = micro;
+        weft_st *one = probe(&u, &o, "one", &one_r);
+        for (int i = 0; i < 3 * 2 * 2; i++) {
+            o.pp = 2 + i % 3;
+            o.dp = 1 + i / 3 % 2;
+            o.pp_schedule = i < 6 || o.pp == 4 ? "1f1b" : "interleaved";
+            weft_st *many = probe(&u, &o, "many", &r);
+            assert_true(r.loss == one_r.loss && r.n_targets == one_r.n_targets);
+            compare("stages", many, one, -1.0);
+            weft_i_st_close(many);
+        }
+        weft_i_st_close(one);
+    }
+}
+
 /* ---- every method ---- */
 
 /* dp 2, 3, 4, 8 x all methods; recompute modes and micro-batches take turns. 7 sequences divide by nothing. */
@@ -322,6 +352,7 @@ int main(void)
 #define RUN(test)                                                                                  \
     cmocka_unit_test_setup_teardown(test_train_probe_ranks__##test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
+        RUN(stages_have_the_bits_of_one_rank),
         RUN(odd_llama_untied),
         RUN(odd_llama_tied),
         RUN(odd_gpt2_tied),
