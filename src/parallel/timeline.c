@@ -122,34 +122,62 @@ static weft_status add_rows(weft_str *out, const weft_timeline *t, const frame *
     return WEFT_OK;
 }
 
+/* Thin lines below the others. */
+static bool is_thin(const weft_bar *b)
+{
+    return b->kind == WEFT_BAR_COMM || b->kind == WEFT_BAR_REDUCE;
+}
+
+static double width_of(const frame *f, const weft_bar *b)
+{
+    return fmax((b->end - b->start) * f->scale, 0.5);
+}
+
 static weft_status add_bar(weft_str *out, const weft_timeline *t, const frame *f, const weft_bar *b)
 {
-    const bool is_comm = b->kind == WEFT_BAR_COMM || b->kind == WEFT_BAR_REDUCE;
-    const double x = x_of(f, b->start);
-    const double width = fmax((b->end - b->start) * f->scale, 0.5);
-    const double y = TOP + ROW * b->row + (is_comm ? BAR + 1.5 : 0.0) +
+    const double y = TOP + ROW * b->row + (is_thin(b) ? BAR + 1.5 : 0.0) +
                      (b->kind == WEFT_BAR_REDUCE ? COMM + 1.5 : 0.0);
     const bool is_dark = t->n_chunks > 1 && b->chunk % 2 == 1;
-    char number[16] = "";
     WEFT_TRY(weft_i_str_addf(
-        out,
-        "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" fill=\"%s\" "
-        "stroke=\"#ffffff\" stroke-width=\"%.1f\"><title>%s",
-        x, y, width, is_comm ? COMM : BAR, is_dark ? styles[b->kind].dark : styles[b->kind].fill,
-        is_comm || width < 3.0 ? 0.0 : 0.6, styles[b->kind].name));
+        out, "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.0f\" fill=\"%s\"><title>%s",
+        x_of(f, b->start), y, width_of(f, b), is_thin(b) ? COMM : BAR,
+        is_dark ? styles[b->kind].dark : styles[b->kind].fill, styles[b->kind].name));
     if (b->micro_batch >= 0)
         WEFT_TRY(weft_i_str_addf(out, ", micro-batch %d", b->micro_batch));
-    if (t->n_chunks > 1)
+    if (t->n_chunks > 1 && !is_thin(b))
         WEFT_TRY(weft_i_str_addf(out, ", chunk %d", b->chunk));
-    WEFT_TRY(weft_i_str_addf(out, ": %.4g to %.4g%s%s</title></rect>\n", b->start - f->begin,
-                             b->end - f->begin, t->unit[0] != '\0' ? " " : "", t->unit));
+    return weft_i_str_addf(out, ": %.5g to %.5g%s%s</title></rect>\n", b->start - f->begin,
+                           b->end - f->begin, t->unit[0] != '\0' ? " " : "", t->unit);
+}
+
+static weft_status add_number(weft_str *out, const frame *f, const weft_bar *b)
+{
+    char number[16] = "";
+    const double width = width_of(f, b);
     const int n = snprintf(number, sizeof(number), "%d", b->micro_batch);
-    if (is_comm || b->micro_batch < 0 || width < DIGIT * n + 2.0)
+    if (is_thin(b) || b->micro_batch < 0 || width < DIGIT * n + 2.0)
         return WEFT_OK;
-    return weft_i_str_addf(out,
-                           "<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\" "
-                           "pointer-events=\"none\">%s</text>\n",
-                           x + width / 2.0, y + BAR * 0.7, number);
+    return weft_i_str_addf(out, "<text x=\"%.1f\" y=\"%.1f\">%s</text>\n",
+                           x_of(f, b->start) + width / 2.0, TOP + ROW * b->row + BAR * 0.7, number);
+}
+
+/* What is alike in all stands once, in a group. */
+static weft_status add_bars(weft_str *out, const weft_timeline *t, const frame *f)
+{
+    WEFT_TRY(weft_i_str_addf(out, "<g stroke=\"#ffffff\" stroke-width=\"0.6\">\n"));
+    for (int64_t i = 0; i < t->n_bars; i++) {
+        if (!is_thin(&t->bars[i]))
+            WEFT_TRY(add_bar(out, t, f, &t->bars[i]));
+    }
+    WEFT_TRY(weft_i_str_addf(out, "</g>\n"));
+    for (int64_t i = 0; i < t->n_bars; i++) {
+        if (is_thin(&t->bars[i]))
+            WEFT_TRY(add_bar(out, t, f, &t->bars[i]));
+    }
+    WEFT_TRY(weft_i_str_addf(out, "<g text-anchor=\"middle\" pointer-events=\"none\">\n"));
+    for (int64_t i = 0; i < t->n_bars; i++)
+        WEFT_TRY(add_number(out, f, &t->bars[i]));
+    return weft_i_str_addf(out, "</g>\n");
 }
 
 /* A step of 1, 2 or 5 times a power of ten, some ten of them. */
@@ -184,8 +212,7 @@ weft_status weft_i_timeline_svg(weft_str *out, const weft_timeline *t)
     WEFT_TRY(add_head(out, t, TOP + ROW * t->n_rows + AXIS));
     WEFT_TRY(add_legend(out, t));
     WEFT_TRY(add_rows(out, t, &f));
-    for (int64_t i = 0; i < t->n_bars; i++)
-        WEFT_TRY(add_bar(out, t, &f, &t->bars[i]));
+    WEFT_TRY(add_bars(out, t, &f));
     WEFT_TRY(add_axis(out, t, &f));
     return weft_i_str_addf(out, "</svg>\n");
 }

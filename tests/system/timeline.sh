@@ -56,6 +56,27 @@ run --dp 2 --pp 2 --global-batch-size 8 --zero-stage 1 --pace "$work/pace.json"
 says err "stage 1 on ranks 2, 3: block"
 draws "micro-batch 7" "dp 1 pp 1" "over dp" "optimizer"
 
+# Reductions run beside the pipeline: every stage but the first hides all of them behind what the stages before it still
+# compute, the first all but its last bucket. Each is shorter than a backward of one micro-batch.
+sed 's/"bandwidth_gb_per_s": 0.1/"bandwidth_gb_per_s": 0.005/' "$work/pace.json" >"$work/slow.json"
+run --dp 2 --pp 4 --stage-layers 3,2,2,3 --global-batch-size 16 --bucket-size-mb 0.04 --pace "$work/slow.json"
+python3 - "$work/t.svg" <<'END' || fail "reductions are not hidden"
+import re, sys
+backward, reductions = {}, {}
+for y, what, start, end in re.findall(
+        r'<rect x="[^"]*" y="([^"]*)"[^>]*><title>([a-z ]*)[^:]*: ([0-9.e+]*) to ([0-9.e+]*)', open(sys.argv[1]).read()):
+    row = int((float(y) - 84) // 38)
+    if what == "backward": backward[row] = max(backward.get(row, 0), float(end))
+    if what == "over dp": reductions.setdefault(row, []).append((float(start), float(end)))
+for row, calls in sorted(reductions.items()):
+    stage = row // 2
+    assert len(calls) == (3 if stage == 3 else 2), (row, calls) # a bucket a block, the embedding in one's, the head's own
+    assert sum(end - start for start, end in calls) < 2 * 16, (row, calls) # a backward of two blocks takes 32 ms
+    done = calls[-2 if stage == 0 else -1][1]
+    limit = max(backward[0], backward[1]) + (3 if stage == 0 else 0)
+    assert done < limit, (row, stage, calls, backward)
+END
+
 # Not paced, without a pipeline, with an evaluation after the step that is drawn.
 run --dp 2 --global-batch-size 6 --zero-stage 3 --eval-interval 1
 draws "one stage: dp 2, tp 1, ZeRO stage 3" "backward, micro-batch 5" "over dp"
