@@ -358,11 +358,12 @@ static weft_status head_backward(weft_layer *l, weft_layer_io *io, unsigned part
     return weft_i_norm_grad_end(e, &head->norm, &g.norm);
 }
 
+/* As of a block: the weights' own part of a backward, which is empty here, needs none. */
 static bool head_is_reading(const weft_layer *l, const weft_exec *e)
 {
     (void)l;
     if (e->pass == WEFT_PASS_BACKWARD)
-        return true;
+        return e->parts != WEFT_BACKWARD_WEIGHT || e->is_recomputing;
     return !e->is_again && (e->is_loss_wanted || e->logits.data != NULL);
 }
 
