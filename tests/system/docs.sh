@@ -10,7 +10,7 @@ pages=docs/methods
 awk '/^```awk$/ { is_in = 1; next } /^```$/ { is_in = 0 } is_in' "$pages/formulas.md" >"$work/formulas.awk"
 cat "$pages"/*.md | awk -F ' *\\| *' '
     !/^\|/ { what = "" }
-    $2 ~ /^(memory|sent|calls)( of| by) rank r$/ {
+    $2 ~ /^(memory|sent|calls|slots)( of| by) rank r$/ {
         split($2, word, " ")
         what = word[1]
         for (i = 3; i < NF; i++)
@@ -109,8 +109,11 @@ reported() { # RANK taken|planned
                 op = part[i]
                 sub(/.*"op": "/, "", op)
                 sub(/".*/, "", op)
-                if (part[i] !~ /"axis": "dp"/)
-                    op = op "_not_over_dp"
+                axis = part[i]
+                sub(/.*"axis": "/, "", axis)
+                sub(/".*/, "", axis)
+                if (axis != "dp")
+                    op = op " over " axis
                 print "calls", op, number(part[i], "calls")
                 print "sent", op, number(part[i], which == "taken" ? "sent_bytes" : "planned_bytes")
             }
@@ -152,7 +155,7 @@ check() {
         awk -v freeze="$freeze" '{ print $1, $2, $3 ~ freeze ? 0 : 1 }' "$work/params" |
             awk -v method="$method" -v n="$dp" -v r="$rank" -v B="$batch" -v b="$micro" -v T="$seq" -v V="$vocab" -v s="$s" \
                 -v k="$k" -v stage="$stage" -v bucket_mb="$bucket_mb" -v by_micro_batch="$by_micro_batch" \
-                -v prefetch="$prefetch" -v overlap="$overlap" -v last="$last" -f "$work/formulas.awk" |
+                -v prefetch="$prefetch" -v overlap="$overlap" -v last="$last" -v p=1 -f "$work/formulas.awk" |
             sort >"$work/formula"
         reported "$rank" taken >"$work/taken"
         reported "$rank" planned >"$work/planned"
@@ -215,6 +218,117 @@ weights=$(reported 0 taken | sed -n 's/^memory parameters //p')
 check ZeRO-3 3 3 1 --trace "$work/trace.json"
 [ "$(started)" = 0 ] || fail "ZeRO-3 sent $(started) bytes at the start"
 
+# ---- pipelines ----------------------------------------------------------------------------------------------------
+
+# The lines of $work/params that are chunk PART of the cut: the items 0 (embedding), 1 to L, L + 1 (final norm and head). A
+# tied table is the first stage's and, as a copy, the last one's.
+chunk_params() { # CUT PART
+    awk -v cut="$1" -v part="$2" -v last="$last" '
+        BEGIN {
+            n = split(cut, count, ",")
+            for (i = 1; i <= part; i++) from += count[i]
+            to = from + count[part + 1]
+        }
+        { item = $1 == "tied" ? (from == 0 ? 0 : last) : $1 }
+        from <= item && item < to' "$work/params"
+}
+
+# check_stages METHOD DP SCHEDULE V CUT B b [OPTION...]: METHOD is the data axis'. The formulas of the data axis are those
+# of a rank's chunks, added up; those of the pipeline come on top.
+check_stages() {
+    local method=$1 n=$2 schedule=$3 v=$4 cut=$5 batch=$6 micro=$7 s=4 k=8 stage=0 by_micro_batch=0 name=pipeline
+    local options=(--bucket-size-mb 0.05) p q r rank got part streams slot
+    shift 7
+    p=$(($(echo "$cut" | tr , '\n' | wc -l) / v))
+    case $method in ZeRO-*) stage=${method#ZeRO-}; stage=${stage%% *} ;; esac
+    [ "$stage" -ge 2 ] && by_micro_batch=1
+    grep -q '^tied' "$work/params" && name="tied pipeline"
+    case $method in *--reproducible)
+        by_micro_batch=1
+        options+=(--reproducible)
+        [ "$stage" -lt 2 ] || method=${method% --reproducible} # what they always do
+        [ "$name" = pipeline ] || name="$name --reproducible" ;;
+    esac
+    case " $* " in *" bf16 "*) s=2; k=12 ;; esac
+    options+=(--dp "$n" --pp "$p" --pp-schedule "$schedule" --pp-chunks "$v" --stage-layers "$cut" --zero-stage "$stage")
+    options+=(--micro-batch-size "$micro" --seq-length "$seq" --train-steps 1 --threads-per-rank 1 "$@")
+    options+=(--model "$work/config.json" --data README.md)
+    for got in full one; do # one micro-batch a rank shows what a slot takes
+        rm -rf "$work/run"
+        expect 0 "$weft" train --out "$work/run" "${options[@]}" --global-batch-size "$([ $got = one ] && echo $((n * micro)) || echo "$batch")"
+        [ -e "$work/run/report.json" ] || { fail "no report of $method $schedule $cut"; return; }
+        cp "$work/run/report.json" "$work/$got.json"
+    done
+    n_checked=$((n_checked + 1))
+    for ((rank = 0; rank < n * p; rank++)); do
+        q=$((rank / n)) r=$((rank % n))
+        letters=(-v n="$n" -v r="$r" -v p="$p" -v q="$q" -v v="$v" -v w=$((n * p)) -v a="$rank" -v B="$batch" -v b="$micro"
+            -v T="$seq" -v V="$vocab" -v h="$width" -v s="$s" -v k="$k" -v stage="$stage" -v bucket_mb=0.05
+            -v by_micro_batch="$by_micro_batch" -v prefetch=1 -v overlap=1 -v last="$last")
+        for ((part = q; part < p * v; part += p)); do
+            chunk_params "$cut" "$part" | awk '{ print $1, $2, 1 }' |
+                awk -v method="$method" "${letters[@]}" -f "$work/formulas.awk" |
+                awk '$1 == "calls" && $2 == "all_reduce" { $3-- } { print }' # the step's sums go over the world
+        done >"$work/parts"
+        awk -v method="$name" "${letters[@]}" -f "$work/formulas.awk" </dev/null >>"$work/parts"
+        awk '{ x = $NF; sub(/ [^ ]*$/, ""); sum[$0] += x; if ($1 == "calls") calls[substr($0, 7)] += x }
+            END {
+                for (i in sum) {
+                    op = i; sub(/^(calls|sent) /, "", op)
+                    if (i ~ /^memory/ || calls[op] > 0) printf "%s %.0f\n", i, sum[i]
+                }
+            }' "$work/parts" | over_ranks "$n" | sort >"$work/formula"
+        for got in taken planned; do
+            cp "$work/full.json" "$work/run/report.json"
+            reported "$rank" "$got" | over_ranks "$n" | sort >"$work/got"
+            diff "$work/formula" "$work/got" >"$work/differs" || {
+                fail "$method $schedule --dp $n -B $batch -b $micro $cut $*: rank $rank, formula < > $got:"
+                sed 's/^/    /' "$work/differs" >&2
+            }
+        done
+        [ "$v" = 1 ] || continue
+        slot=$(awk -v method="$schedule" "${letters[@]}" -f "$work/formulas.awk" </dev/null | sed -n 's/^slots .* //p')
+        streams=$(((s * micro * seq * width + 63) / 64 * 64 * ((q > 0) + (q < p - 1))))
+        activations "$work/full.json" "$rank" >"$work/full"
+        activations "$work/one.json" "$rank" >"$work/one"
+        [ "$(cat "$work/full")" = $((slot * ($(cat "$work/one") - streams) + streams)) ] ||
+            fail "$schedule $cut: rank $rank has $(cat "$work/full") bytes of activations, $(cat "$work/one") with one slot, not $slot slots"
+    done
+}
+# A data axis of one rank sends nothing, and whether it makes a call of that is nobody's concern.
+over_ranks() { # N
+    awk -v n="$1" 'n > 1 || / over / || !($1 == "calls" || ($1 == "sent" && $3 == 0))'
+}
+activations() { # REPORT RANK
+    grep -A 1 "\"rank\": $2," "$1" | sed -n 's/.*"activations": {"planned": [0-9]*, "taken": \([0-9]*\).*/\1/p'
+}
+
+n_checked=0
+seq=16 width=36
+llama 3 36 2 1 52 259 0 >"$work/params"
+vocab=259 last=4
+check_stages DDP 1 naive 1 3,2 4 1
+check_stages DDP 1 gpipe 1 1,1,3 9 2
+check_stages DDP 2 1f1b 1 2,2,1 7 1
+check_stages ZeRO-1 2 1f1b 1 2,3 9 2 --dtype bf16
+check_stages "DDP --reproducible" 2 zb-h1 1 3,2 7 1
+check_stages "ZeRO-1 --reproducible" 2 gpipe 1 3,2 3 1
+check_stages ZeRO-2 2 zb-h2 1 1,2,2 9 1
+check_stages ZeRO-3 3 1f1b 1 2,3 8 1
+check_stages ZeRO-3 2 interleaved 2 1,1,1,2 8 1
+check_stages DDP 1 interleaved 2 1,1,2,1 5 1
+llama 3 24 3 3 40 257 1 >"$work/params"
+vocab=257 last=4 width=24
+check_stages DDP 1 1f1b 1 2,3 4 1
+check_stages DDP 2 zb-h1 1 1,2,2 7 1 --dtype bf16
+check_stages ZeRO-1 2 gpipe 1 2,3 5 1
+check_stages ZeRO-3 2 interleaved 2 1,1,1,2 6 1
+check_stages "DDP --reproducible" 1 1f1b 1 1,2,2 5 1
+check_stages "DDP --reproducible" 2 interleaved 2 1,1,1,2 9 1
+check_stages "ZeRO-1 --reproducible" 2 naive 1 2,3 5 1
+check_stages "ZeRO-3 --reproducible" 2 zb-h2 1 2,3 6 1
+[ "$n_checked" = 18 ] || fail "$n_checked of 18 pipelines were compared"
+
 # ---- the tables of README.md --------------------------------------------------------------------------------------
 
 llama 8 64 4 4 176 257 0 >"$work/params"
@@ -253,12 +367,103 @@ diff "$work/shown-tables" "$work/run-tables" >"$work/differs" || {
     sed 's/^/    /' "$work/differs" >&2
 }
 
+# ---- tables whose rows are flags ----------------------------------------------------------------------------------
+
+# A table headed "train flags, MODEL", "layout flags, MODEL" or "simulate flags": what the command says with a row's flags.
+# Of several ranks the largest of each column; train in bytes, of report.json; layout in GB.
+columns() { # REPORT: lines "COLUMN<tab>VALUE"
+    awk '
+        function number(text, key) {
+            if (!sub(".*\"" key "\": ", "", text)) return 0
+            sub(/^\{"planned": [0-9]*, "taken": /, "", text)
+            return text + 0
+        }
+        function raise(column, x) { if (x + 0 >= most[column] + 0) most[column] = x + 0 }
+        function end_rank() {
+            if (!is_in) return
+            raise("states", kind["parameters"] + kind["gradients"] + kind["optimizer"])
+            raise("activations", kind["activations"])
+            raise("communication", kind["communication"])
+            raise("in all", all)
+            for (axis in sent) raise("sent " axis, sent[axis])
+        }
+        /"rank": / { end_rank(); is_in = 1; all = 0; delete sent }
+        is_in && /"parameters": [{0-9]/ {
+            text = $0
+            sub(/"total_bytes.*/, "", text)
+            sub(/.*"(bytes|memory)": /, "", text)
+            n = split("parameters gradients optimizer activations communication workspace cache tables", name, " ")
+            for (i = 1; i <= n; i++) all += kind[name[i]] = number(text, name[i])
+        }
+        is_in && /"step_traffic"/ {
+            n = split($0, call, /"axis": "/)
+            for (i = 2; i <= n; i++) {
+                axis = call[i]
+                sub(/".*/, "", axis)
+                sub(/}.*/, "", call[i])
+                sent[axis] += number(call[i], "sent_bytes")
+            }
+        }
+        END { end_rank(); for (c in most) printf "%s\t%.0f\n", c, most[c] }' "$1"
+}
+
+n_rows=0
+for page in docs/choosing.md "$pages"/*.md; do
+    awk -F ' *\\| *' '
+        !/^\|/ { head = "" }
+        $2 ~ /^(train|layout|simulate) flags/ { head = $0; next }
+        head != "" && $2 !~ /^---/ { print head; print }' "$page" >"$work/rows"
+    while IFS= read -r head && IFS= read -r row; do
+        n_rows=$((n_rows + 1))
+        flags=$(echo "$row" | sed 's/^| *`\([^`]*\)`.*/\1/')
+        model=$(echo "$head" | sed -n 's/^|[^|,]*, \([^ |]*\).*/\1/p')
+        rm -rf "$work/run"
+        # shellcheck disable=SC2086
+        case $head in
+        "| train"*)
+            expect 0 "$weft" train --model "$pages/$model" --data README.md --out "$work/run" --seq-length 64 \
+                --micro-batch-size 1 --global-batch-size 8 --train-steps 1 --threads-per-rank 1 $flags
+            columns "$work/run/report.json" ;;
+        "| layout"*)
+            expect 0 "$weft" layout --model "$pages/$model" --seq-length 4096 --micro-batch-size 1 --global-batch-size 64 \
+                --threads-per-rank 1 --json $flags
+            columns "$work/out" | awk -F '\t' '{ printf "%s\t%.1f\n", $1, $2 / 1e9 }' ;;
+        "| simulate"*)
+            expect 0 "$weft" simulate --stages 4 --micro-batches 8 --forward 7.2 --backward 10 --weight 10 $flags
+            awk '/^(makespan|span)/ { print $1 "\t" $2 } /^idle/ { printf "idle\t%.1f %%\n", $2 }
+                /^in flight/ { print "in flight\t" $3, $4, $5, $6 }' "$work/out" ;;
+        esac >"$work/columns"
+        printf '%s\n%s\n' "$head" "$row" | awk -F ' *\\| *' '
+            FILENAME != "-" { split($0, pair, "\t"); value[pair[1]] = pair[2]; next }
+            !n { for (i = 3; i < NF; i++) column[i] = $i; n = NF; next }
+            {
+                line = "| " $2
+                for (i = 3; i < n; i++) {
+                    x = column[i] in value ? value[column[i]] : ""
+                    while (x ~ /^[0-9]*[0-9][0-9][0-9][0-9](,|$)/ && x !~ /\./)
+                        x = gensub_comma(x)
+                    line = line " | " x
+                }
+                print line " |"
+            }
+            function gensub_comma(x,   head, at) {
+                at = index(x ",", ",") - 1
+                return substr(x, 1, at - 3) "," substr(x, at - 2)
+            }' "$work/columns" - | sed 's/  *|/ |/g' >"$work/row"
+        echo "$row" | sed 's/  *|/ |/g' | diff - "$work/row" >"$work/differs" || {
+            fail "$page: a row < > what weft says:"
+            sed 's/^/    /' "$work/differs" >&2
+        }
+    done <"$work/rows"
+done
+[ "$n_rows" -ge 30 ] || fail "only $n_rows rows of flags were found"
+
 # ---- the commands -------------------------------------------------------------------------------------------------
 
 # A line "    $ COMMAND", lines "    > ..." that go on with it, then what it says: "..." leaves lines out.
 mkdir "$work/build"
 n_commands=0
-for page in "$pages"/*.md; do
+for page in docs/choosing.md "$pages"/*.md; do
     rm -f "$work"/command.* "$work"/shows.*
     awk -v work="$work" '
         /^    \$ / { n++; sub(/^    \$ /, ""); print >(work "/command." n); is_in = 1; next }
