@@ -309,21 +309,29 @@ static void nap(weft_thread_call *call, weft_thread_rank *me, int seen, double s
     (void)pthread_mutex_unlock(&me->lock);
 }
 
+/* Some ranks: "1, 3". */
+typedef struct rank_names {
+    int n;
+    char text[256];
+} rank_names;
+
 /* The members this rank waits for: who has not come, or, when all have, everyone else. */
 typedef struct awaited {
     uint64_t progress;
-    int n, n_waiting;
-    char names[256]; /* "1, 3" : those to blame */
+    rank_names waiting; /* for others in turn: blamed only where nobody stands still by itself */
+    rank_names still;
 } awaited;
 
-static void add_name(awaited *a, int world_rank)
+static void add_name(rank_names *names, int world_rank)
 {
-    const size_t used = strlen(a->names);
-    if (used + 24 > sizeof(a->names)) /* no room for one more and for the dots */
-        (void)snprintf(a->names + used, sizeof(a->names) - used, "%s",
-                       a->names[used - 1] != '.' ? ", ..." : "");
+    char *const text = names->text;
+    const size_t used = strlen(text);
+    names->n++;
+    if (used + 24 > sizeof(names->text)) /* no room for one more and for the dots */
+        (void)snprintf(text + used, sizeof(names->text) - used, "%s",
+                       text[used - 1] != '.' ? ", ..." : "");
     else
-        (void)snprintf(a->names + used, sizeof(a->names) - used, "%s%d", used > 0 ? ", " : "",
+        (void)snprintf(text + used, sizeof(names->text) - used, "%s%d", used > 0 ? ", " : "",
                        world_rank);
 }
 
@@ -332,12 +340,10 @@ static void look_at(awaited *a, const weft_thread_group *g, int member)
     weft_thread_world *const w = g->world;
     const int world_rank = g->world_rank[member];
     weft_thread_rank *const r = &w->ranks[world_rank];
-    a->n++;
-    a->n_waiting += atomic_load(&r->is_waiting) ? 1 : 0;
     a->progress += atomic_load(&r->progress);
     if (w->progress != NULL)
         a->progress += w->progress(w->user, world_rank);
-    add_name(a, world_rank);
+    add_name(atomic_load(&r->is_waiting) ? &a->waiting : &a->still, world_rank);
 }
 
 /* Whether member i is not there yet, or, when all are, works still; not the rank that asks. Under the group's lock. */
@@ -414,21 +420,19 @@ static void log_missing(const weft_thread_call *call, const weft_comm *c)
 }
 
 /*
- * The first call of the group, up to `call`, that this rank has begun and another has not: with several on their way the one
- * that is waited for need not be the one that went missing. It is not used for another meanwhile: this rank has not left it.
+ * The first collective of the group, up to `call`, that this rank has begun and another has not: with several on their way the
+ * one that is waited for need not be the one that went missing. It is not used for another meanwhile: this rank has not left
+ * it. Pairs have no order, so there it is `call`.
  */
 static weft_thread_call *first_missed(weft_thread_call *call, int rank)
 {
     weft_thread_group *const g = call->group;
+    if (call->is_pair)
+        return call;
     (void)pthread_mutex_lock(&g->lock);
     weft_thread_call *at = g->calls;
-    for (; at != call; at = at->next) {
-        bool is_begun = false;
-        for (int i = 0; i < at->n_members; i++)
-            is_begun = is_begun || (at->member[i] == rank && at->is_here[i]);
-        if (is_begun && at->n_arrived < at->n_members)
-            break;
-    }
+    while (at != call && (at->is_pair || !at->is_here[rank] || at->n_arrived == at->n_members))
+        at = at->next;
     (void)pthread_mutex_unlock(&g->lock);
     return at;
 }
@@ -439,8 +443,9 @@ static weft_status time_out(weft_thread_call *waited_for, const weft_comm *c, do
     weft_thread_call *const call = first_missed(waited_for, rank);
     weft_thread_group *const g = call->group;
     weft_thread_world *const w = g->world;
-    awaited now, *const a = &now;
-    look_at_awaited(a, call, rank);
+    awaited a;
+    look_at_awaited(&a, call, rank);
+    const rank_names *const blamed = a.still.n > 0 ? &a.still : &a.waiting;
     char call_name[3 * WEFT_THREAD_NAME_BYTES] = "", last[4 * WEFT_THREAD_NAME_BYTES];
     for (int i = 0; i < call->n_members; i++) {
         if (call->member[i] != rank)
@@ -450,12 +455,13 @@ static weft_status time_out(weft_thread_call *waited_for, const weft_comm *c, do
                        weft_i_comm_op_name(m->op), (unsigned long long)call->index,
                        weft_i_comm_tensor_name(m), g->axis);
     }
-    tell_last_call(last, sizeof(last), w, a->names);
+    tell_last_call(last, sizeof(last), w, blamed->text);
     const bool is_work = atomic_load(&call->state) >= WEFT_THREAD_READY;
-    (void)weft_i_error_set(
-        WEFT_STATUS_TIMEOUT, "%s %s %s %s: rank %d waited while they were silent for %.3g s%s",
-        a->n == 1 ? "rank" : "ranks", a->names, is_work ? "did not finish" : "missing from",
-        call_name, g->world_rank[rank], waited_s, last);
+    (void)weft_i_error_set(WEFT_STATUS_TIMEOUT,
+                           "%s %s %s %s: rank %d waited while they were silent for %.3g s%s",
+                           blamed->n == 1 ? "rank" : "ranks", blamed->text,
+                           is_work ? "did not finish" : "missing from", call_name,
+                           g->world_rank[rank], waited_s, last);
     weft_i_thread_fail(w, g->world_rank[rank], WEFT_STATUS_TIMEOUT, weft_last_error());
     if (w->failed_rank != g->world_rank[rank])
         return weft_i_thread_remote(w);
@@ -483,7 +489,7 @@ weft_status weft_i_thread_sleep(weft_thread_call *call, const weft_comm *c, int 
         if (is_first || a.progress != progress) {
             progress = a.progress;
             since = is_first ? since : now;
-        } else if (now - since >= (a.n_waiting == a.n ? 2 : 1) * w->deadline_s) {
+        } else if (now - since >= (a.still.n == 0 ? 2 : 1) * w->deadline_s) {
             return time_out(call, c, now - since);
         }
     }
