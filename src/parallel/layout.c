@@ -187,8 +187,31 @@ weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o)
     return WEFT_OK;
 }
 
+static int largest_divisor(int n, int64_t limit)
+{
+    int d = n;
+    while (d > 1 && (d > limit || n % d != 0))
+        d--;
+    return d;
+}
+
+/* "--dp 2 --tp 4 --pp 2": as many ranks, with tp and pp as near as can be to what was asked for. */
+static void
+name_nearest(const weft_layout *l, int64_t most_tp, int64_t n_items, char *out, size_t size)
+{
+    const int tp = largest_divisor(l->tp, most_tp);
+    int pp = largest_divisor(l->pp, n_items / l->n_chunks);
+    if (tp < l->tp && (int64_t)pp * (l->tp / tp) * l->n_chunks <= n_items)
+        pp *= l->tp / tp; /* what tensor ranks cannot share, stages may */
+    (void)weft_i_str_print(out, size, "--dp %d --tp %d --pp %d", l->n_ranks / (tp * pp), tp, pp);
+}
+
 weft_status weft_i_layout_check_model(const weft_layout *l, const weft_config *c)
 {
+    const int64_t n_items = c->n_layers + 2, n_parts = (int64_t)l->pp * l->n_chunks;
+    const int64_t most_tp = WEFT_MIN(WEFT_MIN(c->n_heads, c->ffn_size), c->vocab_size);
+    char nearest[80];
+    name_nearest(l, most_tp, n_items, nearest, sizeof(nearest));
     const struct {
         const char *what;
         int64_t n;
@@ -197,9 +220,17 @@ weft_status weft_i_layout_check_model(const weft_layout *l, const weft_config *c
         if (l->tp > cut[i].n)
             WEFT_FAIL(WEFT_STATUS_LAYOUT,
                       "--tp %d needs at least one of the model's %lld %s for each of its ranks; "
-                      "--tp 1 to %lld work here (uneven cuts too), and a pipeline (--pp) has no "
-                      "such limit",
-                      l->tp, (long long)cut[i].n, cut[i].what, (long long)cut[i].n);
+                      "--tp 1 to %lld work here (uneven cuts too); with as many ranks: %s",
+                      l->tp, (long long)cut[i].n, cut[i].what, (long long)most_tp, nearest);
     }
+    if (n_parts > n_items && n_items >= l->n_chunks)
+        WEFT_FAIL(
+            WEFT_STATUS_LAYOUT,
+            "%lld stages (times chunks) cannot share %lld items (embedding, %lld blocks, final "
+            "norm and "
+            "head) without an empty one; with %d a stage --pp 1 to %lld work here; with as many "
+            "ranks: %s",
+            (long long)n_parts, (long long)n_items, (long long)c->n_layers, l->n_chunks,
+            (long long)(n_items / l->n_chunks), nearest);
     return weft_i_stage_cut_check(c, l->pp * l->n_chunks, l->stage_layers);
 }
