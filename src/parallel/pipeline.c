@@ -20,6 +20,7 @@
 #include "parallel/pipeline_edges.h"
 
 #include "base/ctx.h"
+#include "parallel/schedule_sim.h"
 #include "parallel/tied.h"
 
 /* ---- creation ---- */
@@ -130,6 +131,18 @@ static int count_ahead(const weft_pipeline *p)
     return WEFT_MIN(most, (int)p->n_listed);
 }
 
+/* Lists that would wait for each other end here, in the plan, with who waits for what. One stage looks at all of them. */
+static weft_status check_order(const weft_pipeline *p, const weft_schedule_shape *shape)
+{
+    const weft_sim_times times = {.forward = 1.0, .backward = 1.0, .weight = 1.0};
+    weft_sim sim;
+    if (p->comm->rank != 0 || !weft_i_alloc_is_dry(p->ctx->alloc))
+        return WEFT_OK;
+    WEFT_TRY(weft_i_sim_run(&sim, p->ctx->alloc, shape, &times, 1));
+    weft_i_sim_fini(&sim);
+    return WEFT_OK;
+}
+
 weft_status weft_i_pipeline_prepare(weft_pipeline *p, int64_t m)
 {
     const weft_schedule_shape shape = {p->o.kind, p->comm->size, (int)m,
@@ -140,6 +153,7 @@ weft_status weft_i_pipeline_prepare(weft_pipeline *p, int64_t m)
     weft_i_alloc_put(p->ctx->alloc, p->flights);
     p->flights = NULL;
     p->n_listed = 0;
+    WEFT_TRY(check_order(p, &shape));
     WEFT_TRY(weft_i_schedule_make(&p->list, p->ctx->alloc, &shape, p->comm->rank));
     p->n_slots = 1;
     for (int c = 0; c < p->o.n_chunks; c++)
