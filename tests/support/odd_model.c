@@ -5,12 +5,22 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Smaller where every access is watched; no number divides there either. */
+#ifdef __SANITIZE_THREAD__
+#define LLAMA                                                                                      \
+    .vocab = 61, .hidden = 10, .n_layers = 5, .n_heads = 6, .n_kv_heads = 2, .head_dim = 2,        \
+    .ffn = 11, .n_positions = 32
+#define GPT2                                                                                       \
+    .is_gpt2 = true, .is_tied = true, .vocab = 61, .hidden = 18, .n_layers = 5, .n_heads = 6,      \
+    .n_kv_heads = 6, .head_dim = 3, .ffn = 13, .n_positions = 32
+#else
 #define LLAMA                                                                                      \
     .vocab = 257, .hidden = 42, .n_layers = 5, .n_heads = 6, .n_kv_heads = 2, .head_dim = 10,      \
     .ffn = 77, .n_positions = 32
 #define GPT2                                                                                       \
     .is_gpt2 = true, .is_tied = true, .vocab = 257, .hidden = 42, .n_layers = 5, .n_heads = 6,     \
     .n_kv_heads = 6, .head_dim = 7, .ffn = 101, .n_positions = 32
+#endif
 
 const odd_model odd_llama = {.name = "llama", LLAMA};
 const odd_model odd_tied = {.name = "tied", .is_tied = true, LLAMA};

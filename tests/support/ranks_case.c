@@ -21,6 +21,7 @@ void ranks_case_init(ranks_case *c, scratch *s, const odd_model *m)
     weft_train_options_init(o);
     o->layout.threads_per_rank = 1;
     o->layout.dtype = "fp32";
+    o->layout.backend = RANKS_BACKEND;
     o->layout.seed = 7;
     o->layout.micro_batch_size = 1;
     o->seq_length = 12;

@@ -18,6 +18,20 @@
 #define RANKS_STEPS 20
 #define RANKS_PARAMS 192
 
+/* Under sanitizers, which are slow, tests of many layouts take every third. */
+#ifdef WEFT_SANITIZED
+#define RANKS_STRIDE 3
+#else
+#define RANKS_STRIDE 1
+#endif
+
+/* oneDNN's locks are not the thread sanitizer's to see. */
+#ifdef __SANITIZE_THREAD__
+#define RANKS_BACKEND "reference"
+#else
+#define RANKS_BACKEND "cpu"
+#endif
+
 typedef struct ranks_case {
     weft_alloc *
         alloc; /* of the batches; its own, so that a test that fails leaves nothing in the scratch */

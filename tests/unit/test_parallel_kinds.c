@@ -42,7 +42,7 @@ static void same_to_a_millionth(const ranks_result *a, const ranks_result *b)
 /* Five counted tokens on one rank, one on the other: each token weighs the same, as in one micro-batch of both. */
 static void test_parallel_kinds__uneven_ranks_weigh_by_their_tokens(void **state)
 {
-    for (int stage = 0; stage < 4; stage++) {
+    for (int stage = 0; stage < 4; stage += RANKS_STRIDE) {
         ranks_case c;
         ranks_result one, two;
         ranks_case_init(&c, *state, &odd_small);
@@ -109,7 +109,7 @@ static void test_parallel_kinds__the_loss_does_not_depend_on_the_split(void **st
 /* A rank whose sample is wholly masked adds nothing: the step is that of the other's sample alone. Both: no step. */
 static void test_parallel_kinds__a_rank_without_targets_adds_nothing(void **state)
 {
-    for (int stage = 0; stage < 4; stage++) {
+    for (int stage = 0; stage < 4; stage += RANKS_STRIDE) {
         for (int is_reproducible = 0; is_reproducible < 2; is_reproducible++) {
             ranks_case c;
             ranks_result alone, two;
@@ -152,7 +152,7 @@ static void test_parallel_kinds__the_norm_does_not_depend_on_the_stage(void **st
     ranks_case_batches(&c, odd_llama.vocab, 8, 20, 4);
     ranks_case_layout(&c, 1, 0, false);
     ranks_case_run(&one, &c);
-    for (int stage = 0; stage < 4; stage++) {
+    for (int stage = 0; stage < 4; stage += RANKS_STRIDE) {
         for (int is_overlapped = 0; is_overlapped < 2; is_overlapped++) {
             ranks_case_layout(&c, 4, stage, false);
             c.options.layout.overlap_grad_reduce = is_overlapped == 1;
@@ -182,7 +182,7 @@ static void test_parallel_kinds__fresh_weights_do_not_depend_on_the_layout(void 
         ranks_case_batches(&c, models[m]->vocab, 8, 1, 4);
         ranks_case_layout(&c, 1, 0, false);
         ranks_case_run(&one, &c);
-        for (int stage = 0; stage < 4; stage++) {
+        for (int stage = 0; stage < 4; stage += RANKS_STRIDE) {
             for (int dp = 2; dp <= 8; dp += 3) {
                 ranks_case_layout(&c, dp, stage, false);
                 ranks_case_run(&r, &c);
@@ -207,7 +207,7 @@ static void test_parallel_kinds__decay_is_for_matrices_in_every_stage(void **sta
 {
     static const odd_model *const models[] = {&odd_gpt2, &odd_llama};
     for (int m = 0; m < 2; m++) {
-        for (int stage = 0; stage < 4; stage++) {
+        for (int stage = 0; stage < 4; stage += RANKS_STRIDE) {
             ranks_case c;
             ranks_result r[2];
             int n_vectors = 0;
@@ -244,6 +244,7 @@ static void setup_run(train_case *c, scratch *s, weft_family family, int64_t dp,
     c->options.layout.zero_stage = stage;
     c->options.layout.micro_batch_size = 1;
     c->options.layout.comm_timeout = 30;
+    c->options.layout.backend = RANKS_BACKEND;
     c->options.eval_interval = 0;
 }
 
@@ -285,7 +286,7 @@ static void test_parallel_kinds__ranks_with_different_numbers_of_batches(void **
     } cases[] = {{5, 2, 2}, {1, 1, 4}, {3, 1, 2}, {7, 2, 3}};
     static train_record one, r;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        for (int stage = 0; stage < 4; stage++) {
+        for (int stage = 0; stage < 4; stage += RANKS_STRIDE) {
             train_case c;
             for (int is_alone = 1; is_alone >= 0; is_alone--) {
                 setup_run(&c, *state, WEFT_FAMILY_LLAMA, is_alone == 1 ? 1 : cases[i].dp, stage);
@@ -319,7 +320,7 @@ static void test_parallel_kinds__unused_and_frozen_tensors(void **state)
         if (is_tied == 0)
             folder = (tiny_folder){.config = tiny_llama, .extra = "model.unused"};
         (void)tiny_write(*state, is_tied == 1 ? "tied" : "untied", &folder, path);
-        for (int stage = -1; stage < 4; stage++) {
+        for (int stage = -1; stage < 4; stage += RANKS_STRIDE) {
             train_case c;
             setup_run(&c, *state, WEFT_FAMILY_LLAMA, stage < 0 ? 1 : 2, stage < 0 ? 0 : stage);
             c.options.model = path;

@@ -38,6 +38,7 @@ static void setup(train_case *c, scratch *s, const odd_model *m, const char *dty
     train_case_tokens(c->data, 40 * 12 + 1, m->vocab, 5);
     c->options.seq_length = 12;
     c->options.layout.dtype = dtype;
+    c->options.layout.backend = RANKS_BACKEND;
     c->options.layout.micro_batch_size = 1;
     c->options.layout.global_batch_size = 7;
     c->options.eval_interval = 0;
@@ -180,7 +181,7 @@ static void test_parallel_resume__in_the_same_layout_it_is_the_same_run(void **s
           {10, {.dp = 3, .stage = 3, .has_no_prefetch = true, .n_threads = 2}}}},
     };
 #undef TWICE
-    for (size_t i = 0; i < sizeof(journeys) / sizeof(journeys[0]); i++)
+    for (size_t i = 0; i < sizeof(journeys) / sizeof(journeys[0]); i += RANKS_STRIDE)
         check_journey(*state, &journeys[i], true);
 }
 
@@ -230,7 +231,7 @@ static void test_parallel_resume__in_another_layout_the_curve_goes_on(void **sta
           {9, {.pp = 3, .dp = 2, .stage = 2}}}},
         {&odd_llama_frozen, "fp32", {{3, {.pp = 3, .dp = 2, .stage = 2}}, {6, {.pp = 2}}}},
     };
-    for (size_t i = 0; i < sizeof(journeys) / sizeof(journeys[0]); i++)
+    for (size_t i = 0; i < sizeof(journeys) / sizeof(journeys[0]); i += RANKS_STRIDE)
         check_journey(*state, &journeys[i], false);
 }
 
@@ -257,7 +258,7 @@ static void test_parallel_resume__reproducible_means_the_same_bits_in_any_layout
           {5, {.dp = 4, .stage = 2, R}}}},
     };
 #undef R
-    for (size_t i = 0; i < sizeof(journeys) / sizeof(journeys[0]); i++)
+    for (size_t i = 0; i < sizeof(journeys) / sizeof(journeys[0]); i += RANKS_STRIDE)
         check_journey(*state, &journeys[i], true);
 }
 
@@ -265,7 +266,7 @@ static void test_parallel_resume__reproducible_means_the_same_bits_in_any_layout
 static void test_parallel_resume__frozen_weights_come_through(void **state)
 {
     static const char *freeze[] = {"model.layers.0.*", "model.layers.1.*"};
-    for (int stage = 0; stage < 4; stage++) {
+    for (int stage = 0; stage < 4; stage += RANKS_STRIDE) {
         train_case c;
         curve curves[2];
         weft_st *before = NULL, *after = NULL, *moments = NULL;
@@ -273,6 +274,7 @@ static void test_parallel_resume__frozen_weights_come_through(void **state)
         int n_frozen = 0;
         train_case_init(&c, *state, WEFT_FAMILY_LLAMA, 0.0);
         c.options.eval_interval = 0;
+        c.options.layout.backend = RANKS_BACKEND;
         c.options.lr_schedule = "constant";
         c.options.train_steps = 1; /* a folder to start from */
         train_case_out(&c, "input");
