@@ -47,7 +47,7 @@ static double x_of(const frame *f, double time)
 
 static frame frame_of(const weft_timeline *t)
 {
-    frame f = {.begin = INFINITY, .end = -INFINITY};
+    frame f = {.begin = (double)INFINITY, .end = -(double)INFINITY};
     for (int64_t i = 0; i < t->n_bars; i++) {
         f.begin = fmin(f.begin, t->bars[i].start);
         f.end = fmax(f.end, t->bars[i].end);
