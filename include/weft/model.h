@@ -153,6 +153,7 @@ typedef struct weft_run_options {
     int64_t
         input_cols; /* columns of the first layer's x, for a list that is a part of a model; 0: it has none */
     int n_slots; /* micro-batches in flight; 0: forward only */
+    int n_before_input; /* of them, most whose backward's INPUT part is still to come; 0: all of them. is_split alone */
     weft_recompute recompute;
     bool
         is_split; /* INPUT and WEIGHT of backward run as two calls: GRADIENT items get room in the slot */

@@ -32,7 +32,8 @@ typedef struct layer_place {
 } layer_place;
 
 typedef struct slot {
-    char *input_part;
+    char *
+        input_part; /* one of input_parts, from forward to the INPUT part of backward; NULL otherwise */
     char *weight_part;
     void *ids, *targets, *positions, *samples;
     weft_batch batch;
@@ -52,7 +53,10 @@ struct weft_run {
     int64_t output;     /* offset of the last layer's y in the second part; -1 */
     size_t input_part_bytes, weight_part_bytes;
     slot *slots;
-    int n_slots;                      /* at least 1 */
+    int n_slots; /* at least 1 */
+    char **input_parts;
+    bool *is_part_taken;
+    int n_input_parts;
     void *grad_input, *grad_output;   /* the run's own */
     void *bound_input, *bound_output; /* given by the caller; NULL: its own */
     void *rope_cos, *rope_sin;
@@ -163,7 +167,6 @@ static weft_status create_slot(weft_run *r, slot *s)
     const size_t rows = (size_t)(r->options.n_seqs * r->options.n_tokens);
     const weft_mem kind = WEFT_MEM_ACTIVATIONS;
     void *p = NULL;
-    WEFT_TRY(get(r, kind, r->input_part_bytes, "activations", &s->input_part));
     WEFT_TRY(get(r, kind, r->weight_part_bytes, "activations", &s->weight_part));
     WEFT_TRY(get(r, kind, rows * sizeof(int32_t), "token ids", &s->ids));
     WEFT_TRY(get(r, kind, rows * sizeof(int32_t), "targets", &s->targets));
@@ -173,6 +176,23 @@ static weft_status create_slot(weft_run *r, slot *s)
     s->q_offset = p;
     WEFT_TRY(weft_i_alloc_new(r->ctx->alloc, (size_t)r->options.n_seqs, sizeof(*s->kv_length), &p));
     s->kv_length = p;
+    return WEFT_OK;
+}
+
+/* As many as there are micro-batches before the INPUT part of their backward: what only that reads needs no room later. */
+static weft_status create_input_parts(weft_run *r)
+{
+    const int n = r->options.n_before_input;
+    const bool is_fewer = r->options.is_split && n > 0 && n < r->n_slots;
+    void *parts = NULL, *taken = NULL;
+    r->n_input_parts = is_fewer ? n : r->n_slots;
+    WEFT_TRY(weft_i_alloc_new(r->ctx->alloc, (size_t)r->n_input_parts, sizeof(char *), &parts));
+    r->input_parts = parts;
+    WEFT_TRY(weft_i_alloc_new(r->ctx->alloc, (size_t)r->n_input_parts, sizeof(bool), &taken));
+    r->is_part_taken = taken;
+    for (int i = 0; i < r->n_input_parts; i++)
+        WEFT_TRY(
+            get(r, WEFT_MEM_ACTIVATIONS, r->input_part_bytes, "activations", &r->input_parts[i]));
     return WEFT_OK;
 }
 
@@ -186,6 +206,7 @@ static weft_status create_memory(weft_run *r)
     void *p = NULL;
     for (int i = 0; i < r->n_slots; i++)
         WEFT_TRY(create_slot(r, &r->slots[i]));
+    WEFT_TRY(create_input_parts(r));
     if (o->n_slots > 0 && o->input_cols > 0)
         WEFT_TRY(get(r, WEFT_MEM_ACTIVATIONS, stream_rows * (size_t)o->input_cols * size,
                      "gradient of the input", &r->grad_input));
@@ -271,8 +292,7 @@ void weft_run_destroy(weft_run *r)
     weft_alloc *a = r->ctx->alloc;
     for (int i = 0; r->slots != NULL && i < r->n_slots; i++) {
         slot *s = &r->slots[i];
-        void *const block[] = {s->input_part, s->weight_part, s->ids,
-                               s->targets,    s->positions,   s->samples};
+        void *const block[] = {s->weight_part, s->ids, s->targets, s->positions, s->samples};
         for (size_t k = 0; k < WEFT_COUNT_OF(block); k++)
             b->ops->mem_put(b, block[k]);
         weft_i_alloc_put(a, s->q_offset);
@@ -282,6 +302,10 @@ void weft_run_destroy(weft_run *r)
                            r->arena_memory};
     for (size_t k = 0; k < WEFT_COUNT_OF(block); k++)
         b->ops->mem_put(b, block[k]);
+    for (int i = 0; r->input_parts != NULL && i < r->n_input_parts; i++)
+        b->ops->mem_put(b, r->input_parts[i]);
+    weft_i_alloc_put(a, r->is_part_taken);
+    weft_i_alloc_put(a, r->input_parts);
     weft_i_alloc_put(a, r->slots);
     weft_i_alloc_put(a, r->place);
     weft_i_alloc_put(a, r->host_ids);
@@ -419,7 +443,8 @@ item_views(weft_run *r, const slot *s, int64_t i, bool is_backward, weft_layer_i
         io->item[k] = weft_view_none();
         if (at->item[k] >= 0) {
             char *part = at->is_input_part[k] ? s->input_part : s->weight_part;
-            io->item[k] = in_slot(part, at->item[k], t->dtype, t->rows, t->cols);
+            if (part != NULL) /* NULL: backward's INPUT part is done */
+                io->item[k] = in_slot(part, at->item[k], t->dtype, t->rows, t->cols);
         } else if (is_gradient ? is_backward && (t->flags & WEFT_ITEM_SPLIT) == 0 : true) {
             WEFT_TRY(weft_exec_view(&r->exec, t->dtype, t->rows, t->cols, &io->item[k]));
         }
@@ -461,11 +486,36 @@ static void begin_pass(weft_run *r, const slot *s, weft_pass pass)
     r->exec.shape = shape_of(r, s->batch.n_seqs, s->batch.n_tokens);
 }
 
+/* Gives the slot's first part to another, or leaves it none. */
+static void give_back_part(weft_run *r, slot *s)
+{
+    for (int i = 0; i < r->n_input_parts; i++)
+        r->is_part_taken[i] = r->is_part_taken[i] && r->input_parts[i] != s->input_part;
+    s->input_part = NULL;
+}
+
+/* A first part for the slot, unless it has one. */
+static weft_status take_part(weft_run *r, slot *s)
+{
+    for (int i = 0; i < r->n_input_parts && s->input_part == NULL; i++) {
+        if (r->is_part_taken[i])
+            continue;
+        r->is_part_taken[i] = true;
+        s->input_part = r->input_parts[i];
+    }
+    if (s->input_part == NULL && r->input_part_bytes > 0)
+        WEFT_FAIL(WEFT_STATUS_ARG,
+                  "a run of %d micro-batches before their backward was given one more",
+                  r->n_input_parts);
+    return WEFT_OK;
+}
+
 weft_status weft_run_forward(weft_run *r, int slot_number)
 {
     slot *s = &r->slots[slot_number];
     if (r->options.n_slots == 0)
         WEFT_FAIL(WEFT_STATUS_ARG, "a run without slots cannot keep what backward needs");
+    WEFT_TRY(take_part(r, s));
     begin_pass(r, s, WEFT_PASS_FORWARD);
     for (int64_t i = 0; i < r->model->n_layers; i++) {
         weft_layer *l = &r->model->layers[i];
@@ -534,6 +584,8 @@ weft_status weft_run_backward(weft_run *r, int slot_number, unsigned parts)
         weft_exec_reset(&r->exec, mark);
         dy = io.dx;
     }
+    if ((parts & WEFT_BACKWARD_INPUT) != 0 && r->n_input_parts < r->n_slots)
+        give_back_part(r, s);
     weft_exec_reset(&r->exec, outer);
     return WEFT_OK;
 }
@@ -545,6 +597,8 @@ weft_status weft_run_forward_only(weft_run *r, weft_kv *kv)
     const int64_t n = r->model->n_layers;
     int64_t widest = 1;
     weft_view turn[2];
+    const bool has_part = s->input_part != NULL;
+    WEFT_TRY(take_part(r, s));
     begin_pass(r, s, WEFT_PASS_FORWARD);
     const int64_t rows = r->exec.shape.rows_stream;
     for (int64_t i = 0; i < n; i++)
@@ -570,6 +624,8 @@ weft_status weft_run_forward_only(weft_run *r, weft_kv *kv)
         weft_exec_reset(&r->exec, mark);
         x = io.y;
     }
+    if (!has_part && r->n_input_parts < r->n_slots)
+        give_back_part(r, s);
     weft_exec_reset(&r->exec, outer);
     return WEFT_OK;
 }

@@ -214,17 +214,19 @@ void weft_i_parallel_destroy(weft_parallel *p)
 static weft_status count_slots(weft_parallel *p, int n_wanted, int64_t n_rounds)
 {
     const weft_layout *l = &p->mesh->layout;
-    int *n_slots = NULL;
+    int *n_slots = NULL; /* of every chunk, then those before the INPUT part of their backward */
     for (int i = 0; i < p->n_chunks; i++)
         p->chunks[i].n_slots = n_wanted;
     if (l->pp == 1 || n_wanted == 0)
         return WEFT_OK;
     const weft_schedule_shape shape = {l->schedule, l->pp, (int)WEFT_MAX(n_rounds, 1), p->n_chunks};
-    WEFT_TRY(weft_i_alloc_array(p->ctx->alloc, p->n_chunks, sizeof(int), &n_slots));
-    const weft_status st =
-        weft_i_pipeline_slots(n_slots, p->ctx->alloc, &shape, p->mesh->coord[WEFT_AXIS_PP]);
-    for (int i = 0; i < p->n_chunks && st == WEFT_OK; i++)
+    WEFT_TRY(weft_i_alloc_array(p->ctx->alloc, (int64_t)2 * p->n_chunks, sizeof(int), &n_slots));
+    const weft_status st = weft_i_pipeline_slots(n_slots, n_slots + p->n_chunks, p->ctx->alloc,
+                                                 &shape, p->mesh->coord[WEFT_AXIS_PP]);
+    for (int i = 0; i < p->n_chunks && st == WEFT_OK; i++) {
         p->chunks[i].n_slots = n_slots[i];
+        p->chunks[i].n_before_input = n_slots[p->n_chunks + i];
+    }
     weft_i_alloc_put(p->ctx->alloc, n_slots);
     return st;
 }
@@ -266,6 +268,7 @@ weft_status weft_i_parallel_run_create(weft_run **out,
         weft_run_options o = *options;
         chunk_options(c, &o);
         o.n_slots = c->n_slots;
+        o.n_before_input = c->n_before_input;
         o.input_cols = c->is_first ? options->input_cols : n_cols;
         o.is_split = l->pp > 1 ? weft_i_schedule_is_split(l->schedule) : options->is_split;
         o.workspace_of = i > 0 ? p->chunks[0].run : NULL;

@@ -25,10 +25,9 @@
 
 /* ---- creation ---- */
 
-/* Slots a chunk needs: the most micro-batches of it between their forward and their last backward action. */
-static int slots_of(const weft_actions *list, int chunk, bool is_split)
+/* The most micro-batches of a chunk between their forward and their `last` action: slots it needs, where that is the end. */
+static int slots_of(const weft_actions *list, int chunk, weft_action_kind last)
 {
-    const weft_action_kind last = is_split ? WEFT_ACTION_WEIGHT : WEFT_ACTION_BACKWARD;
     int n = 0, most = 0;
     for (int64_t i = 0; i < list->n; i++) {
         if (list->action[i].chunk != chunk)
@@ -40,13 +39,24 @@ static int slots_of(const weft_actions *list, int chunk, bool is_split)
     return most;
 }
 
-weft_status
-weft_i_pipeline_slots(int *n_slots, weft_alloc *alloc, const weft_schedule_shape *shape, int rank)
+static weft_action_kind last_of(bool is_split)
+{
+    return is_split ? WEFT_ACTION_WEIGHT : WEFT_ACTION_BACKWARD;
+}
+
+weft_status weft_i_pipeline_slots(int *n_slots,
+                                  int *n_before_input,
+                                  weft_alloc *alloc,
+                                  const weft_schedule_shape *shape,
+                                  int rank)
 {
     weft_actions list;
     WEFT_TRY(weft_i_schedule_make(&list, alloc, shape, rank));
-    for (int c = 0; c < shape->n_chunks; c++)
-        n_slots[c] = slots_of(&list, c, weft_i_schedule_is_split(shape->kind));
+    const bool is_split = weft_i_schedule_is_split(shape->kind);
+    for (int c = 0; c < shape->n_chunks; c++) {
+        n_slots[c] = slots_of(&list, c, last_of(is_split));
+        n_before_input[c] = slots_of(&list, c, is_split ? WEFT_ACTION_INPUT : WEFT_ACTION_BACKWARD);
+    }
     weft_i_actions_fini(&list);
     return WEFT_OK;
 }
@@ -102,7 +112,7 @@ void weft_i_pipeline_destroy(weft_pipeline *p)
 static weft_status check_slots(const weft_pipeline *p)
 {
     for (int c = 0; c < p->o.n_chunks; c++) {
-        const int n = slots_of(&p->list, c, weft_i_schedule_is_split(p->o.kind));
+        const int n = slots_of(&p->list, c, last_of(weft_i_schedule_is_split(p->o.kind)));
         if (n > p->o.chunks[c].n_slots)
             WEFT_FAIL(
                 WEFT_STATUS_INTERNAL,

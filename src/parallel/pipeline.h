@@ -18,6 +18,7 @@ typedef struct weft_chunk {
     weft_hooks *hooks[4];
     int n_hooks;
     int n_slots;            /* of its run */
+    int n_before_input;     /* of them, most before the INPUT part of their backward */
     bool is_first, is_last; /* of the whole model */
 } weft_chunk;
 
@@ -37,10 +38,14 @@ typedef struct weft_pipeline_options {
 /**
  * Slots that each chunk's run must have for a step of m micro-batches.
  *
- * @param[out] n_slots  [n_chunks]
+ * @param[out] n_slots         [n_chunks]
+ * @param[out] n_before_input  [n_chunks] of them, most before the INPUT part of their backward
  */
-weft_status
-weft_i_pipeline_slots(int *n_slots, weft_alloc *alloc, const weft_schedule_shape *shape, int rank);
+weft_status weft_i_pipeline_slots(int *n_slots,
+                                  int *n_before_input,
+                                  weft_alloc *alloc,
+                                  const weft_schedule_shape *shape,
+                                  int rank);
 
 /** Takes the buffers of boundaries (kind COMMUNICATION). @return WEFT_OK | NOMEM */
 weft_status weft_i_pipeline_create(weft_pipeline **out, const weft_pipeline_options *options);

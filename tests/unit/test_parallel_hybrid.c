@@ -166,6 +166,39 @@ static void test_parallel_hybrid__rank_order(void **state)
     ranks_case_fini(&c);
 }
 
+/* ---- on the reference backend, whose code the thread sanitizer sees ---- */
+
+static void test_parallel_hybrid__reference_backend(void **state)
+{
+    static const ranks_layout layouts[] = {
+        {.pp = 2, .schedule = "naive"},
+        {.pp = 3, .schedule = "gpipe"},
+        {.pp = 3},
+        {.pp = 2, .schedule = "interleaved", .chunks = 2},
+        {.pp = 2, .dp = 2, .stage = 3, .schedule = "zb-h1"},
+        {.pp = 3, .dp = 2, .stage = 3, .schedule = "interleaved", .chunks = 2},
+        {.pp = 2, .dp = 2, .stage = 2, .schedule = "zb-h2", .is_reproducible = true},
+        {.pp = 2, .dp = 2, .stage = 1},
+        {.pp = 2, .tp = 2, .is_sequence_parallel = true},
+        {.pp = 2, .tp = 2, .dp = 2, .stage = 3, .schedule = "zb-h1"},
+    };
+    const ranks_layout alone = {.dp = 1};
+    ranks_case c;
+    ranks_result one;
+    char why[256], text[128];
+    ranks_parity_init(&c, *state, &odd_deep, true);
+    c.options.layout.backend = "reference";
+    ranks_case_batches(&c, odd_deep.vocab, 3, 2, 25);
+    run(&one, &c, &alone);
+    for (size_t i = 0; i < WEFT_COUNT_OF(layouts); i++) {
+        ranks_case_apply(&c, &layouts[i]);
+        if (!ranks_parity_near(&c, &one, why))
+            fail_msg("%s: %s", ranks_layout_text(&layouts[i], text), why);
+    }
+    ranks_result_fini(&one);
+    ranks_case_fini(&c);
+}
+
 int main(void)
 {
 #define RUN(test)                                                                                  \
@@ -176,6 +209,7 @@ int main(void)
         RUN(stages_do_not_change_bits),
         RUN(reproducible_at_one_tp),
         RUN(rank_order),
+        RUN(reference_backend),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,6 +198,40 @@ static void test_parallel_pipeline_traffic__a_stage_holds_what_its_schedule_says
     }
 }
 
+/*
+ * Zero bubble frees what only the input gradient reads before the weight gradient runs: (p - r) whole slots and r that hold
+ * the rest (ZB-H1); 2 (p - r) - 1 and 2 r (ZB-H2). Of a block only the input gradient reads q, k, v [T, (6 + 2 + 2) x 10] and
+ * the log-sum-exp [6, T], f32, each rounded up to 64 bytes.
+ */
+static void
+test_parallel_pipeline_traffic__zero_bubble_frees_before_the_weight_gradient(void **state)
+{
+    static const size_t input_part = TOKENS * 100 * 4 + (6 * TOKENS * 4 + 63) / 64 * 64;
+    const int p = 3, n_blocks[2] = {1, 3}; /* of the first two stages */
+    for (int h = 1; h <= 2; h++) {
+        const ranks_layout l = {
+            .pp = p, .schedule = h == 1 ? "zb-h1" : "zb-h2", .stage_layers = "2,3,2"};
+        size_t before[RANKS_MOST], now[RANKS_MOST], slot[2] = {0, 0};
+        plan(*state, &l, 1, before);
+        for (int64_t m = 2; m <= 7; m++) {
+            plan(*state, &l, m, now);
+            for (int r = 0; r < 2; r++) {
+                const int whole = h == 1 ? p - r : 2 * (p - r) - 1;
+                const int all = whole + h * r;
+                slot[r] = m == 2 ? now[r] - before[r] : slot[r];
+                const size_t want = m <= whole ? slot[r]
+                                    : m <= all ? slot[r] - (size_t)n_blocks[r] * input_part
+                                               : 0;
+                if (now[r] - before[r] != want)
+                    fail_msg(
+                        "zb-h%d: micro-batch %d takes %zu bytes more of rank %d, %zu are right", h,
+                        (int)m, now[r] - before[r], r, want);
+                before[r] = now[r];
+            }
+        }
+    }
+}
+
 int main(void)
 {
 #define RUN(test)                                                                                  \
@@ -206,6 +240,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RUN(bytes_are_the_formulas),
         RUN(a_stage_holds_what_its_schedule_says),
+        RUN(zero_bubble_frees_before_the_weight_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
