@@ -232,7 +232,7 @@ bool ranks_as_formulas(const ranks_result *r, const zero_case *z, char why[256])
     for (int rank = 0; rank < r->n_ranks; rank++) {
         if (as_formulas_on(r, z, rank, text))
             continue;
-        (void)snprintf(why, 256, "rank %d: %.230s", rank, text);
+        (void)snprintf(why, 256, "rank %d: %.200s", rank, text);
         return false;
     }
     return true;
