@@ -3,8 +3,9 @@
  * weight decay and learning rates that know of ranks, the memory that is reported.
  */
 #include "ranks_parity.h"
+#include "train_case.h"
 
-#include <math.h>
+#include <ctype.h>
 
 static const ranks_layout layouts[] = {
     {.pp = 2},
@@ -127,6 +128,52 @@ static void test_parallel_pipeline_kinds__rates_count_steps(void **state)
     ranks_case_fini(&c);
 }
 
+/* The numbers of a line of the report, without the commas in them. */
+static int read_numbers(const char *line, int64_t out[RANKS_MOST])
+{
+    int n = 0;
+    for (const char *p = line; *p != '\0' && n < RANKS_MOST; p++) {
+        if (isdigit((unsigned char)*p) == 0)
+            continue;
+        out[n] = 0;
+        for (; isdigit((unsigned char)*p) != 0 || *p == ','; p++)
+            out[n] = *p == ',' ? out[n] : out[n] * 10 + (*p - '0');
+        n++;
+        if (*p == '\0')
+            break;
+    }
+    return n;
+}
+
+/* The memory that is reported is the largest of all ranks, with the rank that has it: the last stage, here. */
+static void test_parallel_pipeline_kinds__the_largest_rank_is_reported(void **state)
+{
+    static train_record r;
+    train_case c;
+    int64_t sum[RANKS_MOST], most[RANKS_MOST];
+    int n = 0, n_most = 0;
+    train_case_init(&c, *state, WEFT_FAMILY_LLAMA, 0.0);
+    (void)odd_write(&odd_llama, *state, c.config);
+    train_case_out(&c, "most");
+    c.options.layout.pp = 3;
+    c.options.layout.stage_layers = "1,1,5";
+    c.options.layout.micro_batch_size = 1;
+    c.options.train_steps = 3;
+    c.options.eval_interval = 0;
+    CHECK_OK(train_case_run(&c, &r));
+    for (int i = 0; i < r.n_notes; i++) {
+        if (strncmp(r.note[i], "sum ", 4) == 0)
+            n = read_numbers(r.note[i], sum);
+        if (strncmp(r.note[i], "most memory: ", 13) == 0)
+            n_most = read_numbers(r.note[i], most);
+    }
+    assert_int_equal(n, 3);
+    assert_true(n_most >= 2);
+    assert_true(sum[2] > sum[0] && sum[2] > sum[1]);
+    assert_int_equal(most[0], 2);
+    assert_int_equal(most[1], sum[2]);
+}
+
 int main(void)
 {
 #define RUN(test)                                                                                  \
@@ -137,6 +184,7 @@ int main(void)
         RUN(a_step_without_targets_changes_nothing),
         RUN(decay_is_for_matrices),
         RUN(rates_count_steps),
+        RUN(the_largest_rank_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
