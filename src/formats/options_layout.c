@@ -10,9 +10,10 @@ const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
     {"dp", WEFT_OPTION_INT, WEFT_AT_INT(L, dp), .low = 1, .high = 1048576, .shown = "1",
      .help = "Data-parallel ranks, threads of this process: each computes its share of the batch."},
     {"tp", WEFT_OPTION_INT, WEFT_AT_INT(L, tp), .low = 1, .high = 1048576, .shown = "1",
-     .help = "Tensor-parallel ranks: each has a slice of every matrix. This version runs 1."},
+     .help = "Tensor-parallel ranks: each has a slice of every matrix, by heads, MLP columns and "
+             "ids; at most as many as heads."},
     {"pp", WEFT_OPTION_INT, WEFT_AT_INT(L, pp), .low = 1, .high = 1048576, .shown = "1",
-     .help = "Pipeline stages: each has some of the layers. This version runs 1."},
+     .help = "Pipeline stages: each has some of the layers; at most blocks + 2."},
     {"ranks", WEFT_OPTION_INT, WEFT_AT_INT(L, ranks), .low = 1, .high = 1048576,
      .shown = "dp x tp x pp", .help = "Ranks in all; fills in dp = ranks / (tp x pp)."},
     {"strategy", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, strategy), .fallback = "", .shown = "",
@@ -31,7 +32,10 @@ const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
     {"pp-chunks", WEFT_OPTION_INT, WEFT_AT_INT(L, pp_chunks), .fallback = "1", .low = 1,
      .high = 1024, .help = "Groups of layers a stage has (interleaved); nothing with 1 stage."},
     {"stage-layers", WEFT_OPTION_STRING, WEFT_AT_TEXT(L, stage_layers), .fallback = "",
-     .shown = "even", .argument = "N,N,...", .help = "Layers of each stage."},
+     .shown = "balanced", .argument = "N,N,...",
+     .help = "Items of each stage, or chunk, in model order. Items are the embedding, each block, "
+             "final norm + head: 12 blocks make 14. Without it the most costly stage is as cheap "
+             "as can be."},
     {"rank-order", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, rank_order), .fallback = "tp-dp-pp",
      .choices = "tp-dp-pp|tp-pp-dp|dp-tp-pp|dp-pp-tp|pp-tp-dp|pp-dp-tp",
      .help =
