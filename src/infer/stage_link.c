@@ -8,7 +8,8 @@
  * Communication (pp), a turn: a SEND and RECV of 1 + n_ids I32 an edge; of the stream, [rows, hidden] of the model's type, an
  * edge; of the chosen ids, from the last stage to the first. (dp, tp) of the first stage: 1 all_reduce of 1 I64 each.
  * Invariants
- *  1. A tag is a kind of message; both ends have a kind's messages in the order of turns.
+ *  1. Both ends have a kind's messages in the order of turns and count them; kind and number make the tag, so one that is
+ *     lost is waited for, and the next is not taken for it.
  *  2. A buffer is used again only when what was sent from it has come. That waits for a turn that began earlier, so stages
  *     cannot wait for each other in a circle.
  */
@@ -18,6 +19,8 @@
 #include "base/ctx.h"
 
 #include <string.h>
+
+#define TAGS ((int64_t)1 << 28) /* messages of a kind until numbers come again */
 
 /* ---- memory ---- */
 
@@ -103,13 +106,21 @@ bool weft_i_stage_link_is_last(const weft_stage_link *l)
     return l->comm->rank == l->comm->size - 1;
 }
 
-static weft_message host_message(weft_stage_message kind, int peer, int64_t n)
+/* The next message of its kind that is sent or received. */
+static int next_tag(weft_stage_link *l, weft_comm_op op, weft_stage_message kind)
 {
-    return (weft_message){.op = WEFT_COMM_SEND,
+    int64_t *n = op == WEFT_COMM_SEND ? &l->n_sent[kind] : &l->n_received[kind];
+    return (int)((*n)++ % TAGS) * WEFT_STAGE_MESSAGES + (int)kind;
+}
+
+static weft_message
+host_message(weft_stage_link *l, weft_comm_op op, weft_stage_message kind, int peer, int64_t n)
+{
+    return (weft_message){.op = op,
                           .dtype = WEFT_DTYPE_I32,
                           .n_elems = n,
                           .peer = peer,
-                          .tag = (int)kind,
+                          .tag = next_tag(l, op, kind),
                           .is_host = true,
                           .tensor = kind == WEFT_STAGE_WORD ? "word of a turn" : "chosen ids"};
 }
@@ -152,14 +163,15 @@ weft_status weft_i_stage_link_pass_word(weft_stage_link *l, int flight)
     int32_t *word = l->words + flight * (1 + l->n_ids);
 
     if (!weft_i_stage_link_is_first(l)) {
-        weft_message in = host_message(WEFT_STAGE_WORD, l->comm->rank - 1, 1 + l->n_ids);
-        in.op = WEFT_COMM_RECV;
+        weft_message in =
+            host_message(l, WEFT_COMM_RECV, WEFT_STAGE_WORD, l->comm->rank - 1, 1 + l->n_ids);
         in.recv = word;
         WEFT_TRY(weft_comm_call(l->comm, &in));
     }
     if (weft_i_stage_link_is_last(l))
         return WEFT_OK;
-    weft_message out = host_message(WEFT_STAGE_WORD, l->comm->rank + 1, 1 + l->n_ids);
+    weft_message out =
+        host_message(l, WEFT_COMM_SEND, WEFT_STAGE_WORD, l->comm->rank + 1, 1 + l->n_ids);
     out.send = word;
     WEFT_TRY(l->comm->ops->start(l->comm, &out, &l->word_sent[flight]));
     l->is_word_sent[flight] = true;
@@ -174,10 +186,9 @@ weft_status weft_i_stage_link_answer_of(weft_stage_link *l, int flight, int32_t 
 
 weft_status weft_i_stage_link_send_answer(weft_stage_link *l, int flight, int64_t n)
 {
-    weft_message m = host_message(WEFT_STAGE_ANSWER, 0, n);
-
     if (l->comm->size == 1)
         return WEFT_OK;
+    weft_message m = host_message(l, WEFT_COMM_SEND, WEFT_STAGE_ANSWER, 0, n);
     m.send = l->answers + flight * (1 + l->n_ids);
     WEFT_TRY(l->comm->ops->start(l->comm, &m, &l->answer_sent[flight]));
     l->is_answer_sent[flight] = true;
@@ -187,24 +198,22 @@ weft_status weft_i_stage_link_send_answer(weft_stage_link *l, int flight, int64_
 weft_status
 weft_i_stage_link_receive_answer(weft_stage_link *l, int flight, int32_t *ids, int64_t n)
 {
-    weft_message m = host_message(WEFT_STAGE_ANSWER, l->comm->size - 1, n);
-
     if (l->comm->size == 1) {
         memcpy(ids, l->answers + flight * (1 + l->n_ids), (size_t)n * sizeof(int32_t));
         return WEFT_OK;
     }
-    m.op = WEFT_COMM_RECV;
+    weft_message m = host_message(l, WEFT_COMM_RECV, WEFT_STAGE_ANSWER, l->comm->size - 1, n);
     m.recv = ids;
     return weft_comm_call(l->comm, &m);
 }
 
-static weft_message stream_message(const weft_stage_link *l, int peer, int64_t n_elems)
+static weft_message stream_message(weft_stage_link *l, weft_comm_op op, int peer, int64_t n_elems)
 {
-    return (weft_message){.op = WEFT_COMM_SEND,
+    return (weft_message){.op = op,
                           .dtype = l->dtype,
                           .n_elems = n_elems,
                           .peer = peer,
-                          .tag = WEFT_STAGE_OUTPUT,
+                          .tag = next_tag(l, op, WEFT_STAGE_OUTPUT),
                           .tensor = "activations"};
 }
 
@@ -213,15 +222,14 @@ weft_status weft_i_stage_link_receive(weft_stage_link *l, const weft_run *run)
     if (weft_i_stage_link_is_first(l))
         return WEFT_OK;
     const weft_view x = weft_run_input(run, 0);
-    weft_message m = stream_message(l, l->comm->rank - 1, x.rows * x.cols);
-    m.op = WEFT_COMM_RECV;
+    weft_message m = stream_message(l, WEFT_COMM_RECV, l->comm->rank - 1, x.rows * x.cols);
     m.recv = x.data;
     return weft_comm_call(l->comm, &m);
 }
 
 weft_status weft_i_stage_link_send(weft_stage_link *l, const weft_run *run)
 {
-    const int at = (int)(l->n_outputs % WEFT_STAGE_LINK_PLACES);
+    const int at = (int)(l->n_sent[WEFT_STAGE_OUTPUT] % WEFT_STAGE_LINK_PLACES);
 
     if (weft_i_stage_link_is_last(l))
         return WEFT_OK;
@@ -230,11 +238,10 @@ weft_status weft_i_stage_link_send(weft_stage_link *l, const weft_run *run)
     const weft_copy_args copy = {.dst = weft_view_make(l->place[at], l->dtype, y.rows, y.cols),
                                  .src = y};
     WEFT_TRY(weft_i_op_run(l->ctx->backend, WEFT_OP_COPY, &copy, NULL));
-    weft_message m = stream_message(l, l->comm->rank + 1, y.rows * y.cols);
+    weft_message m = stream_message(l, WEFT_COMM_SEND, l->comm->rank + 1, y.rows * y.cols);
     m.send = l->place[at];
     WEFT_TRY(l->comm->ops->start(l->comm, &m, &l->place_sent[at]));
     l->is_place_sent[at] = true;
-    l->n_outputs++;
     return WEFT_OK;
 }
 

@@ -7,7 +7,7 @@
 
 #define WEFT_STAGE_LINK_PLACES 2 /* outputs on their way to the next stage */
 
-/** Kinds of messages; each is counted at both ends. */
+/** Kinds of messages. */
 typedef enum weft_stage_message {
     WEFT_STAGE_ANSWER, /* ids that the last stage chose, to the first */
     WEFT_STAGE_WORD, /* what to do in a turn, with the ids that were chosen before, from stage to stage */
@@ -30,7 +30,8 @@ typedef struct weft_stage_link {
     void *place[WEFT_STAGE_LINK_PLACES];
     weft_request place_sent[WEFT_STAGE_LINK_PLACES];
     bool is_place_sent[WEFT_STAGE_LINK_PLACES];
-    int64_t n_outputs; /* sent */
+    int64_t n_sent[WEFT_STAGE_MESSAGES],
+        n_received[WEFT_STAGE_MESSAGES]; /* their tags follow from it */
 } weft_stage_link;
 
 /** Bytes of one place; 0 where no stage follows. */

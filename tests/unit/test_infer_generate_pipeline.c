@@ -13,6 +13,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/ctx.h"
@@ -22,11 +23,13 @@
 #include "weft/generate.h"
 #include "weft/options.h"
 
-/* Thread sanitizers see locks of oneDNN's as races. */
+/* Thread sanitizers see locks of oneDNN's as races, and times say nothing under them. */
 #ifdef WEFT_SANITIZED
 #define FAST_BACKEND "reference"
+#define TRIES 1
 #else
 #define FAST_BACKEND "cpu"
+#define TRIES 6
 #endif
 
 #define MAX_PROMPTS 9
@@ -362,16 +365,17 @@ static void test_infer_generate_pipeline__keeps_stages_busy(void **state)
     o.layout.pace = scratch_file(*state, "pace.json", pace, sizeof(pace) - 1);
     o.layout.pp = 2;
     o.max_new_tokens = 8;
-    for (size_t n = 1; n <= 2; n++) {
-        seconds[n] = 1e9;
-        for (int i = 0; i < 3; i++) { /* the quickest: others use the machine too */
-            o.n_ids = n;
-            expect_ok(run(&a, &o));
-            seconds[n] = fmin(seconds[n], a.result.prompt_seconds + a.result.new_seconds);
-        }
+    for (size_t i = 0; i < 2 * TRIES; i++) { /* the quickest: others use the machine too */
+        const size_t n = 1 + i % 2;
+        if (i > 2 && seconds[2] < 1.5 * seconds[1])
+            break;
+        o.n_ids = n;
+        expect_ok(run(&a, &o));
+        const double s = a.result.prompt_seconds + a.result.new_seconds;
+        seconds[n] = i < 2 ? s : fmin(seconds[n], s);
     }
     assert_true(seconds[1] >= 8 * 4 * 0.008);
-    if (!(seconds[2] < 1.5 * seconds[1]))
+    if (!(seconds[2] < 1.5 * seconds[1]) && TRIES > 1)
         fail_msg("one sequence took %.3f s, two took %.3f s", seconds[1], seconds[2]);
 }
 
@@ -531,6 +535,48 @@ static void test_infer_generate_pipeline__a_failing_rank_ends_all(void **state)
     }
 }
 
+/*
+ * A call of a rank fails, is late, or is lost: the failing rank is named and all end, late ones change nothing, and what is
+ * lost is waited for till the deadline and not mistaken for the next of its kind.
+ */
+static void test_infer_generate_pipeline__faults_end_all_or_change_nothing(void **state)
+{
+    static answer one;
+    static answer a;
+    char folder[512];
+    char fault[64];
+    char rank[32];
+    const tiny_folder f = {.config = tiny_llama};
+    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 4);
+
+    expect_ok(run(&one, &o));
+    o.layout.pp = 3;
+    o.layout.comm_timeout = 0.3;
+    for (int i = 0; i < 3 * 14; i++) {
+        const int call = 2 + i / 3 * 2;
+        (void)snprintf(fault, sizeof(fault), "%d:fail:%d", i % 3, call);
+        (void)snprintf(rank, sizeof(rank), "rank %d failed by injection", i % 3);
+        assert_int_equal(setenv("WEFT_FAULT", fault, 1), 0);
+        expect_failure(run(&a, &o), WEFT_STATUS_IO, rank, NULL);
+        assert_true(weft_last_error_is_of_run());
+        (void)snprintf(fault, sizeof(fault), "%d:delay:%d:0.002", i % 3, call);
+        assert_int_equal(setenv("WEFT_FAULT", fault, 1), 0);
+        expect_ok(run(&a, &o));
+        expect_same(&a, &one, fault);
+    }
+    for (int i = 0; i < 6; i++) { /* a turn's sends of the first stage, of the second */
+        (void)snprintf(fault, sizeof(fault), "%d:lose:%d:0.7", i / 3,
+                       i / 3 == 0 ? 1 + i % 3 : 3 + i % 3);
+        assert_int_equal(setenv("WEFT_FAULT", fault, 1), 0);
+        const weft_status st = run(&a, &o);
+        if (st == WEFT_OK)
+            expect_same(&a, &one, fault); /* a RECV that came late in time */
+        else if (strstr(weft_last_error(), "missing") == NULL)
+            fail_msg("%s: %s", fault, weft_last_error());
+    }
+    assert_int_equal(unsetenv("WEFT_FAULT"), 0);
+}
+
 static void test_infer_generate_pipeline__refusals_keep_their_status(void **state)
 {
     static answer a;
@@ -566,6 +612,7 @@ int main(void)
         RUN(memory_and_traffic_as_planned),
         RUN(stops_when_told),
         RUN(a_failing_rank_ends_all),
+        RUN(faults_end_all_or_change_nothing),
         RUN(refusals_keep_their_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,6 +98,15 @@ static void test_train_evaluate_ranks__sums_are_exact(void **state)
 
 /* ---- over the stages of a pipeline ---- */
 
+/* Sanitizers make ranks that are many slow: fewer layouts, and times say nothing. */
+#ifdef WEFT_SANITIZED
+#define STEP 5
+#define TRIES 1
+#else
+#define STEP 1
+#define TRIES 6
+#endif
+
 /*
  * pp 2, 3, 4 x dp 1, 2 x tp 1, 2 x batches 1, 2, 3 and the default x all schedules: the bits of one rank on the reference
  * backend; with tp, whose row-parallel sums add in another order, within 1e-6.
@@ -113,7 +122,7 @@ static void test_train_evaluate_ranks__stages_have_the_loss_of_one_rank(void **s
     make(&u, state, 127, 7);
     u.options.layout.micro_batch_size = 1;
     expect_ok(weft_eval_run(&one, &u.options, NULL, NULL));
-    for (int i = 0; i < 3 * 2 * 2 * 4; i++) {
+    for (int i = 0; i < 3 * 2 * 2 * 4; i += STEP) {
         weft_eval_options o = u.options;
         o.layout.pp = 2 + i % 3;
         o.layout.dp = 1 + i / 3 % 2;
@@ -150,15 +159,17 @@ static void test_train_evaluate_ranks__stages_work_at_the_same_time(void **state
     u.options.layout.pace = scratch_file(*state, "pace.json", pace, sizeof(pace) - 1);
     u.options.layout.pp = 2;
     u.options.layout.micro_batch_size = 1;
-    for (int i = 0; i < 4; i++) { /* the quickest: others use the machine too */
+    for (int i = 0; i < 2 * TRIES; i++) { /* the quickest: others use the machine too */
         u.options.layout.pp_schedule = i % 2 == 0 ? "1f1b" : "interleaved";
+        if (seconds[i % 2] < 0.21)
+            continue;
         expect_ok(weft_eval_run(&r, &u.options, NULL, NULL));
         assert_int_equal(r.n_targets, 8 * 7);
         seconds[i % 2] = fmin(seconds[i % 2], r.seconds);
     }
     for (int i = 0; i < 2; i++) {
         assert_true(seconds[i] >= 0.128);
-        if (!(seconds[i] < 0.21))
+        if (!(seconds[i] < 0.21) && TRIES > 1)
             fail_msg("8 windows took %.3f s with %d chunks", seconds[i], 1 + i);
     }
 }
