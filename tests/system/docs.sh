@@ -237,7 +237,7 @@ chunk_params() { # CUT PART
 # of a rank's chunks, added up; those of the pipeline come on top.
 check_stages() {
     local method=$1 n=$2 schedule=$3 v=$4 cut=$5 batch=$6 micro=$7 s=4 k=8 stage=0 by_micro_batch=0 name=pipeline
-    local options=(--bucket-size-mb 0.05) p q r rank got part streams slot
+    local options=(--bucket-size-mb 0.05) p q r rank got part streams first second more
     shift 7
     p=$(($(echo "$cut" | tr , '\n' | wc -l) / v))
     case $method in ZeRO-*) stage=${method#ZeRO-}; stage=${stage%% *} ;; esac
@@ -287,12 +287,18 @@ check_stages() {
             }
         done
         [ "$v" = 1 ] || continue
-        slot=$(awk -v method="$schedule" "${letters[@]}" -f "$work/formulas.awk" </dev/null | sed -n 's/^slots .* //p')
+        awk -v method="$schedule" "${letters[@]}" -f "$work/formulas.awk" </dev/null | grep '^slots' >"$work/slots"
+        first=$(sed -n 's/^slots first //p' "$work/slots") second=$(sed -n 's/^slots second //p' "$work/slots")
         streams=$(((s * micro * seq * width + 63) / 64 * 64 * ((q > 0) + (q < p - 1))))
         activations "$work/full.json" "$rank" >"$work/full"
         activations "$work/one.json" "$rank" >"$work/one"
-        [ "$(cat "$work/full")" = $((slot * ($(cat "$work/one") - streams) + streams)) ] ||
-            fail "$schedule $cut: rank $rank has $(cat "$work/full") bytes of activations, $(cat "$work/one") with one slot, not $slot slots"
+        more=$(($(cat "$work/full") - streams - first * ($(cat "$work/one") - streams)))
+        if [ "$first" = "$second" ]; then
+            [ "$more" = 0 ] || fail "$schedule $cut: rank $rank has $more bytes of activations more than $first slots"
+        else # what a second part takes follows, and must be the same under every schedule that splits backward
+            [ $((more % (64 * (second - first)))) = 0 ] || fail "$schedule $cut: rank $rank has $more bytes in $first, $second parts"
+            echo "$schedule tied $(grep -c '^tied' "$work/params") $cut $micro $s $q $((more / (second - first)))" >>"$work/seconds"
+        fi
     done
 }
 # A data axis of one rank sends nothing, and whether it makes a call of that is nobody's concern.
@@ -307,11 +313,12 @@ n_checked=0
 seq=16 width=36
 llama 3 36 2 1 52 259 0 >"$work/params"
 vocab=259 last=4
+: >"$work/seconds"
 check_stages DDP 1 naive 1 3,2 4 1
 check_stages DDP 1 gpipe 1 1,1,3 9 2
 check_stages DDP 2 1f1b 1 2,2,1 7 1
 check_stages ZeRO-1 2 1f1b 1 2,3 9 2 --dtype bf16
-check_stages "DDP --reproducible" 2 zb-h1 1 3,2 7 1
+check_stages "DDP --reproducible" 2 zb-h1 1 1,2,2 7 1
 check_stages "ZeRO-1 --reproducible" 2 gpipe 1 3,2 3 1
 check_stages ZeRO-2 2 zb-h2 1 1,2,2 9 1
 check_stages ZeRO-3 3 1f1b 1 2,3 8 1
@@ -327,6 +334,15 @@ check_stages "DDP --reproducible" 1 1f1b 1 1,2,2 5 1
 check_stages "DDP --reproducible" 2 interleaved 2 1,1,1,2 9 1
 check_stages "ZeRO-1 --reproducible" 2 naive 1 2,3 5 1
 check_stages "ZeRO-3 --reproducible" 2 zb-h2 1 2,3 6 1
+sort -u "$work/seconds" | awk '
+    {
+        key = $3 " " $4 " " $5 " " $6 " " $7
+        n_wrong += key in size && size[key] != $8
+        n_pairs += key in by && by[key] != $1
+        size[key] = $8
+        by[key] = $1
+    }
+    END { exit n_wrong > 0 || n_pairs < 2 }' || fail "second parts of slots differ, or were not compared: $(cat "$work/seconds")"
 [ "$n_checked" = 18 ] || fail "$n_checked of 18 pipelines were compared"
 
 # ---- the tables of README.md --------------------------------------------------------------------------------------
