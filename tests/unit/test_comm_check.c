@@ -108,6 +108,43 @@ static void test_comm_check__a_difference_is_named_on_every_rank(void **state)
     }
 }
 
+/* Ranks 1 and 2 of three, with a broadcast of the one where the other adds up. */
+static weft_status part_rank(test_rank *rank)
+{
+    static const int members[] = {1, 2};
+    const int me = rank->comm->rank;
+    weft_comm *c = NULL, *duplicate = NULL;
+    float x = 0;
+    if (me == 0)
+        return WEFT_OK;
+    WEFT_TRY(weft_i_thread_comm_create(&c, rank->world, rank->ctx, me, members, 2, "dp"));
+    WEFT_TRY(
+        weft_i_thread_comm_create(&duplicate, rank->world, rank->ctx, me, members, 2, "check"));
+    WEFT_TRY(weft_i_check_create(&c, c, duplicate));
+    const weft_message m = {.op = me == 1 ? WEFT_COMM_ALL_REDUCE : WEFT_COMM_BROADCAST,
+                            .send = &x,
+                            .recv = &x,
+                            .n_elems = 1,
+                            .tensor = "wte"};
+    const weft_status st = weft_comm_call(c, &m);
+    weft_comm_destroy(c);
+    return st;
+}
+
+/* A rank of a group is called by its number among all. */
+static void test_comm_check__ranks_of_a_group_are_named_by_the_world(void **state)
+{
+    test_rank rank[MAX_TEST_RANKS];
+    (void)state;
+    run_ranks(rank, 3, 30.0, part_rank, NULL);
+    for (int r = 1; r < 3; r++) {
+        if (rank[r].st != WEFT_STATUS_MISMATCH ||
+            strstr(rank[r].message, "rank 2 made call 0 broadcast of wte") == NULL ||
+            strstr(rank[r].message, "rank 1 made call 0 all_reduce of wte") == NULL)
+            fail_msg("rank %d: %s", r, rank[r].message);
+    }
+}
+
 /* ---- messages sent and received ---- */
 
 typedef struct step_case {
@@ -194,6 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_comm_check__a_difference_is_named_on_every_rank),
+        cmocka_unit_test(test_comm_check__ranks_of_a_group_are_named_by_the_world),
         cmocka_unit_test(test_comm_check__a_step_ends_with_as_many_received_as_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
