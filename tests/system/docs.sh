@@ -489,7 +489,7 @@ for page in docs/choosing.md "$pages"/*.md; do
     (
         for ((i = 1; ; i++)); do
             [ -e "$work/command.$i" ] || exit 0
-            sed -i -e "s#build/weft#$weft#g" -e "s#build/#$work/build/#g" "$work/command.$i"
+            sed -i -e "s#build/weft#@weft@#g" -e "s#build/#$work/build/#g" -e "s#@weft@#$weft#g" "$work/command.$i"
             # shellcheck disable=SC1090
             . "$work/command.$i" >"$work/said.$i" 2>&1 </dev/null || exit "$i"
         done

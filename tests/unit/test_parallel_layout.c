@@ -128,7 +128,7 @@ static void test_parallel_layout__what_does_not_go_together_is_refused(void **st
 static void test_parallel_layout__tensor_ranks_fit_the_model(void **state)
 {
     (void)state;
-    const weft_config c = {.n_heads = 6, .n_kv_heads = 2, .ffn_size = 77, .vocab_size = 5};
+    weft_config c = {.n_heads = 6, .n_kv_heads = 2, .ffn_size = 77, .vocab_size = 257};
     weft_layout l;
     weft_layout_options o = usual();
     o.sequence_parallel = true;
@@ -140,13 +140,16 @@ static void test_parallel_layout__tensor_ranks_fit_the_model(void **state)
     assert_true(l.is_sequence_parallel);
     assert_int_equal(l.n_ranks, 5);
     CHECK_OK(weft_i_layout_check_model(&l, &c));
-    l.tp = 7;
+    l.tp = l.n_ranks = 7;
     CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--tp 7");
     CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "6 heads");
     CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--tp 1 to 6 work");
     CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--pp");
-    l.tp = 6;
+    l.tp = l.n_ranks = 6;
+    CHECK_OK(weft_i_layout_check_model(&l, &c));
+    c.vocab_size = 5;
     CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "5 ids");
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--tp 1 to 5 work");
 }
 
 static void test_parallel_layout__values_are_checked(void **state)
