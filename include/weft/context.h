@@ -32,7 +32,7 @@ typedef void weft_log_fn(void *user, weft_log_level level, const char *line);
 typedef enum weft_backend_kind {
     WEFT_BACKEND_CPU,       /* oneDNN and weft's own kernels */
     WEFT_BACKEND_REFERENCE, /* plain loops, the oracle of every fast kernel */
-    WEFT_BACKEND_DRY        /* computes nothing: counts bytes and FLOPs as another would need them */
+    WEFT_BACKEND_DRY /* computes nothing: counts bytes and FLOPs as another would need them */
 } weft_backend_kind;
 
 /** Zero-initialise, then set what differs from the defaults in brackets. */
