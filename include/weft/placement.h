@@ -60,6 +60,7 @@ typedef struct weft_placement_rank {
 typedef struct weft_placement {
     int64_t n_ranks, dp, tp, pp, n_chunks, zero_stage;
     const char *schedule, *rank_order, *strategy; /* "" without */
+    int64_t n_strips; /* of the tensor axis (--tp-strips); 0: whole products */
     bool is_sequence_parallel, is_reproducible;
     const char *family, *dtype;
     int64_t n_params; /* of the model, a tied one once */

@@ -33,6 +33,7 @@ typedef struct weft_layout_options {
     const char *stage_layers; /* "6,3,5" or "" */
     const char *rank_order;   /* ["tp-dp-pp"] */
     bool sequence_parallel;
+    int64_t tp_strips;        /* 0: as many as tensor ranks, added as it comes */
     int64_t micro_batch_size; /* sequences a micro-batch; 0: train: 8; else: as many as asked for */
     int64_t global_batch_size; /* sequences a step; 0: micro_batch_size x dp */
     const char *recompute;     /* ["none"] selective full */

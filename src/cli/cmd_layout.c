@@ -22,9 +22,11 @@ static const char *range_text(weft_placement_range r, char *out, size_t size)
 
 static void show_head(const weft_placement *p)
 {
-    char number[32];
-    (void)printf("ranks         %lld: dp %lld, tp %lld%s, pp %lld; order %s; ",
-                 (long long)p->n_ranks, (long long)p->dp, (long long)p->tp,
+    char number[32], strips[32] = "";
+    if (p->n_strips > 0)
+        (void)snprintf(strips, sizeof(strips), " in %lld strips", (long long)p->n_strips);
+    (void)printf("ranks         %lld: dp %lld, tp %lld%s%s, pp %lld; order %s; ",
+                 (long long)p->n_ranks, (long long)p->dp, (long long)p->tp, strips,
                  p->is_sequence_parallel ? " with sequence parallelism" : "", (long long)p->pp,
                  p->rank_order);
     if (p->strategy[0] != '\0')
@@ -165,13 +167,14 @@ static void json_rank(const weft_placement *p, const weft_placement_rank *r)
 
 static void show_json(const weft_placement *p)
 {
-    (void)printf(
-        "{\"layout\": {\"ranks\": %lld, \"dp\": %lld, \"tp\": %lld, \"pp\": %lld, "
-        "\"zero_stage\": %lld, \"strategy\": \"%s\", \"schedule\": \"%s\", \"chunks\": "
-        "%lld, \"rank_order\": \"%s\", \"sequence_parallel\": %s, \"reproducible\": %s},\n",
-        (long long)p->n_ranks, (long long)p->dp, (long long)p->tp, (long long)p->pp,
-        (long long)p->zero_stage, p->strategy, p->schedule, (long long)p->n_chunks, p->rank_order,
-        p->is_sequence_parallel ? "true" : "false", p->is_reproducible ? "true" : "false");
+    (void)printf("{\"layout\": {\"ranks\": %lld, \"dp\": %lld, \"tp\": %lld, \"pp\": %lld, "
+                 "\"zero_stage\": %lld, \"strategy\": \"%s\", \"schedule\": \"%s\", \"chunks\": "
+                 "%lld, \"rank_order\": \"%s\", \"sequence_parallel\": %s, \"tp_strips\": %lld, "
+                 "\"reproducible\": %s},\n",
+                 (long long)p->n_ranks, (long long)p->dp, (long long)p->tp, (long long)p->pp,
+                 (long long)p->zero_stage, p->strategy, p->schedule, (long long)p->n_chunks,
+                 p->rank_order, p->is_sequence_parallel ? "true" : "false", (long long)p->n_strips,
+                 p->is_reproducible ? "true" : "false");
     (void)printf(" \"model\": {\"family\": \"%s\", \"parameters\": %lld, \"dtype\": \"%s\"},\n",
                  p->family, (long long)p->n_params, p->dtype);
     (void)printf(" \"step\": {\"seq_length\": %lld, \"micro_batch_size\": %lld, "

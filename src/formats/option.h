@@ -71,7 +71,7 @@ typedef struct weft_option_spec {
 #define WEFT_OPTION_COLUMNS 100 /* of help, unless the caller wants another width */
 
 /* Groups that several commands share; `base` is set where they are used. */
-#define WEFT_OPTIONS_LAYOUT 20
+#define WEFT_OPTIONS_LAYOUT 21
 #define WEFT_OPTIONS_COMPUTE 5
 extern const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT];
 extern const weft_option weft_i_options_compute[WEFT_OPTIONS_COMPUTE];

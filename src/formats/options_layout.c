@@ -43,6 +43,11 @@ const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
     {"sequence-parallel", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(L, sequence_parallel),
      .help =
          "Tensor-parallel ranks also share out the tokens between the matrices; nothing with 1."},
+    {"tp-strips", WEFT_OPTION_INT, WEFT_AT_INT(L, tp_strips), .low = 1, .high = 1048576,
+     .shown = "whole products",
+     .help = "Compute what tensor-parallel ranks share out in so many strips, with any tp up to "
+             "that number, one too, and add them in one order: all those tp give the same bits. "
+             "At most as many as key/value heads."},
     {"micro-batch-size", WEFT_OPTION_INT, WEFT_AT_INT(L, micro_batch_size), .low = 1,
      .high = 1048576,
      .shown = "train: 8, or a share of --global-batch-size; else as many as asked for",
@@ -58,8 +63,9 @@ const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
      .fallback = "on", .help = "Reduce gradients while backward goes on. Changes no result."},
     {"reproducible", WEFT_OPTION_SWITCH, WEFT_AT_BOOL(L, reproducible),
      .help =
-         "Add whole micro-batches' gradients in one order, so that every dp and ZeRO stage, and "
-         "one rank, give the same bits. Sends and keeps more."},
+         "Add whole micro-batches' gradients in one order, so that every dp, pp, schedule and ZeRO "
+         "stage, and one rank, give the same bits; with --tp-strips every tp too. Sends and keeps "
+         "more."},
     {"comm-timeout", WEFT_OPTION_REAL, WEFT_AT_REAL(L, comm_timeout), .fallback = "120",
      .is_low_open = true, .argument = "SECONDS",
      .help = "A rank that the others wait for and that shows no sign of work for so long is given "

@@ -109,7 +109,7 @@ static weft_status finish_branch(weft_layer_io *io,
     const size_t mark = weft_exec_mark(e);
     weft_view partial;
     weft_view sum;
-    WEFT_TRY(weft_exec_view(e, out.dtype, x.rows, out.cols, &partial));
+    WEFT_TRY(weft_exec_view(e, out.dtype, x.rows * weft_i_linear_stack(row), out.cols, &partial));
     WEFT_TRY(weft_i_linear_forward(e, row, x, partial));
     WEFT_TRY(weft_exec_region_start(e, WEFT_REGION_LEAVE_ROW, WEFT_PASS_FORWARD, partial, &sum));
     WEFT_TRY(weft_exec_region_finish(e, WEFT_REGION_LEAVE_ROW, WEFT_PASS_FORWARD, partial, sum));
@@ -230,8 +230,9 @@ half_column(weft_exec *e, const half *h, unsigned parts, weft_view residual, wef
     if ((parts & WEFT_BACKWARD_WEIGHT) != 0)
         WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_FORWARD, h->norm_out, &inside));
     if ((parts & WEFT_BACKWARD_INPUT) != 0) {
-        if (h->d_column.rows != h->nb.dy.rows)
-            WEFT_TRY(weft_exec_view(e, partial.dtype, h->d_column.rows, partial.cols, &partial));
+        const int64_t rows = h->d_column.rows * weft_i_linear_stack(h->column);
+        if (rows != h->nb.dy.rows)
+            WEFT_TRY(weft_exec_view(e, partial.dtype, rows, partial.cols, &partial));
         WEFT_TRY(weft_i_linear_backward_input(e, h->column, h->d_column, partial));
     }
     if ((parts & WEFT_BACKWARD_WEIGHT) != 0)

@@ -32,6 +32,11 @@ typedef struct chunk {
     weft_view dlogits;
 } chunk;
 
+static weft_param *weight_of(const weft_head *head)
+{
+    return head->product.weight[0];
+}
+
 /* Rows of logits in one chunk: 32 MiB of them, at least 256 rows, whole multiples of 256. */
 static int64_t chunk_rows(int64_t rows, int64_t vocabulary)
 {
@@ -79,7 +84,7 @@ static weft_status region(weft_exec *e, weft_region_kind kind, weft_view v)
 
 static bool is_cut(const weft_head *head)
 {
-    return head->weight->rows != head->weight->full_rows;
+    return weight_of(head)->rows != weight_of(head)->full_rows;
 }
 
 /* The logits of the whole vocabulary to where they are wanted. */
@@ -102,40 +107,86 @@ static weft_status chunk_logits(weft_exec *e, const weft_head *head, chunk *c)
     if (is_wanted && !is_cut(head))
         c->logits = c->wanted;
     else
-        WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, c->h.rows, head->weight->rows, &c->logits));
-    WEFT_TRY(weft_exec_need(e, head->weight));
-    const weft_gemm_args g = {
-        .c = c->logits, .a = c->h, .b = head->weight->value, .is_b_transposed = true};
-    WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
-    WEFT_TRY(weft_exec_done(e, head->weight));
+        WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, c->h.rows, weight_of(head)->rows, &c->logits));
+    WEFT_TRY(weft_i_linear_forward(e, &head->product, c->h, c->logits));
     return is_wanted && is_cut(head) ? chunk_deliver(e, c) : WEFT_OK;
+}
+
+static weft_status new_numbers(weft_exec *e, int64_t rows, weft_view *out)
+{
+    return weft_exec_view(e, WEFT_DTYPE_F32, rows, 1, out);
+}
+
+/* Of the logits here: largest, sum of exponentials below it, the targets' own. */
+static weft_status
+stats(weft_exec *e, const weft_head *head, const chunk *c, weft_view max, weft_view sum)
+{
+    const weft_xent_stats_args s = {.max = max,
+                                    .sum = sum,
+                                    .target = c->target,
+                                    .logits = c->logits,
+                                    .targets = c->targets,
+                                    .first_id = head->first_id};
+    return weft_exec_op(e, WEFT_OP_XENT_STATS, &s);
+}
+
+static weft_status rescale(weft_exec *e, weft_view sum, weft_view local_max, weft_view max)
+{
+    const weft_xent_rescale_args r = {.sum = sum, .local_max = local_max, .max = max};
+    return weft_exec_op(e, WEFT_OP_XENT_RESCALE, &r);
+}
+
+/* Sums of exponentials of every strip by itself, one below the other, below the largest of all strips. */
+static weft_status
+strip_sums(weft_exec *e, const weft_head *head, const chunk *c, weft_view local_max, weft_view sums)
+{
+    const weft_linear *l = &head->product;
+    const int64_t rows = c->logits.rows;
+    for (int64_t i = 0; i < l->n_strips; i++) {
+        const int64_t first = i > 0 ? l->strip_ends[i - 1] : 0;
+        const weft_view sum = weft_view_rows(sums, i * rows, rows);
+        chunk strip = *c;
+        strip.logits = weft_view_cols(c->logits, first, l->strip_ends[i] - first);
+        WEFT_TRY(stats(e, head, &strip, local_max, sum));
+        WEFT_TRY(rescale(e, sum, local_max, c->max));
+    }
+    return WEFT_OK;
+}
+
+/* The numbers of the whole vocabulary from those of the vocabulary here. */
+static weft_status whole_vocabulary(weft_exec *e, const weft_head *head, chunk *c)
+{
+    const weft_region_kind kind = WEFT_REGION_VOCAB_SUM;
+    const int64_t rows = c->logits.rows;
+    weft_view local_max;
+    weft_view sums;
+    WEFT_TRY(new_numbers(e, rows, &local_max));
+    const weft_copy_args copy = {.dst = local_max, .src = c->max};
+    WEFT_TRY(weft_exec_op(e, WEFT_OP_COPY, &copy));
+    WEFT_TRY(region(e, WEFT_REGION_VOCAB_MAX, c->max));
+    WEFT_TRY(region(e, WEFT_REGION_VOCAB_TARGET, c->target));
+    if (head->product.n_strips == 0) {
+        WEFT_TRY(rescale(e, c->sum, local_max, c->max));
+        return region(e, kind, c->sum);
+    }
+    chunk strips = *c; /* its targets' logits are another buffer's: those here are complete */
+    WEFT_TRY(new_numbers(e, rows, &strips.target));
+    WEFT_TRY(new_numbers(e, rows * head->product.n_strips, &sums));
+    WEFT_TRY(strip_sums(e, head, &strips, local_max, sums));
+    WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_FORWARD, sums, &c->sum));
+    return weft_exec_region_finish(e, kind, WEFT_PASS_FORWARD, sums, c->sum);
 }
 
 /* Token losses from the chunk's logits; the vocabulary may be cut over ranks (regions). */
 static weft_status chunk_loss(weft_exec *e, const weft_head *head, chunk *c)
 {
     const int64_t rows = c->logits.rows;
-    weft_view local_max;
-    WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, rows, 1, &c->max));
-    WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, rows, 1, &c->sum));
-    WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, rows, 1, &c->target));
-    const weft_xent_stats_args s = {.max = c->max,
-                                    .sum = c->sum,
-                                    .target = c->target,
-                                    .logits = c->logits,
-                                    .targets = c->targets,
-                                    .first_id = head->first_id};
-    WEFT_TRY(weft_exec_op(e, WEFT_OP_XENT_STATS, &s));
-    if (e->n_hooks > 0) {
-        WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, rows, 1, &local_max));
-        const weft_copy_args copy = {.dst = local_max, .src = c->max};
-        WEFT_TRY(weft_exec_op(e, WEFT_OP_COPY, &copy));
-        WEFT_TRY(region(e, WEFT_REGION_VOCAB_MAX, c->max));
-        const weft_xent_rescale_args r = {.sum = c->sum, .local_max = local_max, .max = c->max};
-        WEFT_TRY(weft_exec_op(e, WEFT_OP_XENT_RESCALE, &r));
-        WEFT_TRY(region(e, WEFT_REGION_VOCAB_SUM, c->sum));
-        WEFT_TRY(region(e, WEFT_REGION_VOCAB_TARGET, c->target));
-    }
+    WEFT_TRY(new_numbers(e, rows, &c->max));
+    WEFT_TRY(new_numbers(e, rows, &c->sum));
+    WEFT_TRY(new_numbers(e, rows, &c->target));
+    WEFT_TRY(stats(e, head, c, c->max, c->sum));
+    if (e->n_hooks > 0)
+        WEFT_TRY(whole_vocabulary(e, head, c));
     const weft_xent_loss_args l = {
         .loss = c->loss, .max = c->max, .sum = c->sum, .target = c->target, .targets = c->targets};
     return weft_exec_op(e, WEFT_OP_XENT_LOSS, &l);
@@ -189,7 +240,7 @@ static weft_status head_forward(weft_layer *l, weft_layer_io *io)
     chunk whole = {.x = io->x};
     int64_t all_rows = 0;
     WEFT_TRY(head_begin(io, head, &whole, &all_rows));
-    const int64_t step = chunk_rows(all_rows, head->weight->full_rows);
+    const int64_t step = chunk_rows(all_rows, weight_of(head)->full_rows);
     for (int64_t first = 0; first < all_rows; first += step) {
         const size_t mark = weft_exec_mark(e);
         const int64_t rows = WEFT_MIN(step, all_rows - first);
@@ -231,25 +282,19 @@ typedef struct head_gradients {
     weft_norm_targets norm;
 } head_gradients;
 
-/* dh = dlogits W: of the vocabulary here. */
+/* dh = dlogits W: of the vocabulary here; in strips theirs apart, one below the other. */
 static weft_status
 chunk_input_gradient(weft_exec *e, const weft_head *head, const chunk *c, weft_view dh)
 {
-    WEFT_TRY(weft_exec_need(e, head->weight));
-    const weft_gemm_args g = {.c = dh, .a = c->dlogits, .b = head->weight->value};
-    WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
-    return weft_exec_done(e, head->weight);
+    return weft_i_linear_backward_input(e, &head->product, c->dlogits, dh);
 }
 
 static weft_status
 chunk_weight_gradient(weft_exec *e, const weft_head *head, const chunk *c, weft_grad_target *w)
 {
-    if (head->weight->is_frozen)
-        return WEFT_OK;
-    const weft_gemm_args g = {
-        .c = w->view, .a = c->dlogits, .b = c->h, .is_a_transposed = true, .is_added = w->is_added};
+    WEFT_TRY(weft_i_linear_weight_product(e, &head->product, w, c->h, c->dlogits));
     w->is_added = true;
-    return weft_exec_op(e, WEFT_OP_GEMM, &g);
+    return WEFT_OK;
 }
 
 /* Through the norm, from the gradient of its output: gain, bias and the stream. */
@@ -272,7 +317,8 @@ chunk_backward(weft_exec *e, const weft_head *head, chunk *c, head_gradients *g,
     const weft_region_kind kind = WEFT_REGION_HEAD_INPUT;
     weft_view dh;
     weft_view dh_sum;
-    WEFT_TRY(weft_exec_view(e, c->h.dtype, c->h.rows, head->cols, &dh));
+    WEFT_TRY(weft_exec_view(e, c->h.dtype, c->h.rows * weft_i_linear_stack(&head->product),
+                            head->cols, &dh));
     WEFT_TRY(chunk_input_gradient(e, head, c, dh));
     WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_BACKWARD, dh, &dh_sum));
     WEFT_TRY(chunk_weight_gradient(e, head, c, &g->weight));
@@ -299,7 +345,7 @@ static weft_status chunk_gradient(weft_layer_io *io, const weft_head *head, chun
 static weft_status backward_chunks(weft_layer_io *io, const weft_head *head, head_gradients *g)
 {
     weft_exec *e = io->exec;
-    const int64_t step = chunk_rows(io->x.rows, head->weight->full_rows);
+    const int64_t step = chunk_rows(io->x.rows, weight_of(head)->full_rows);
     const chunk whole = {.x = io->x};
     for (int64_t first = 0; first < io->x.rows; first += step) {
         const size_t mark = weft_exec_mark(e);
@@ -320,7 +366,7 @@ static weft_status backward_cut(weft_layer_io *io, const weft_head *head, head_g
     const weft_region_kind kind = WEFT_REGION_HEAD_INPUT;
     const size_t outer = weft_exec_mark(e);
     const int64_t all_rows = io->shape.rows_inside;
-    const int64_t step = chunk_rows(all_rows, head->weight->full_rows);
+    const int64_t step = chunk_rows(all_rows, weight_of(head)->full_rows);
     chunk whole = {.x = io->x};
     weft_view dh;
     weft_view dh_sum;
@@ -349,12 +395,12 @@ static weft_status head_backward(weft_layer *l, weft_layer_io *io, unsigned part
     head_gradients g = {.weight = {weft_view_none(), false}};
     if ((parts & WEFT_BACKWARD_INPUT) == 0)
         return WEFT_OK;
-    if (!head->weight->is_frozen)
-        WEFT_TRY(weft_exec_grad_begin(e, head->weight, &g.weight));
+    if (!weight_of(head)->is_frozen)
+        WEFT_TRY(weft_exec_grad_begin(e, weight_of(head), &g.weight));
     WEFT_TRY(weft_i_norm_grad_begin(e, &head->norm, &g.norm));
     WEFT_TRY(io->shape.is_stream_cut ? backward_cut(io, head, &g) : backward_chunks(io, head, &g));
-    if (!head->weight->is_frozen)
-        WEFT_TRY(weft_exec_grad_end(e, head->weight));
+    if (!weight_of(head)->is_frozen)
+        WEFT_TRY(weft_exec_grad_end(e, weight_of(head)));
     return weft_i_norm_grad_end(e, &head->norm, &g.norm);
 }
 
@@ -383,8 +429,15 @@ static const weft_layer_ops head_ops = {.kind = "head",
 weft_status weft_i_head_add(weft_model *m, const weft_head *head)
 {
     void *copy = NULL;
-    weft_param *list[3] = {head->weight, head->norm.gain, head->norm.bias};
+    weft_param *weight = weight_of(head);
+    weft_param *list[3] = {weight, head->norm.gain, head->norm.bias};
     WEFT_TRY(weft_i_alloc_new(weft_model_ctx(m)->alloc, 1, sizeof(*head), &copy));
-    *(weft_head *)copy = *head;
+    weft_head *own = copy;
+    *own = *head;
+    own->product.n_parts = 1;
+    own->product.out[0] = weight->rows;
+    own->product.in = weight->cols;
+    own->product.n_runs = 1;
+    own->product.run[0] = (weft_linear_run){.unit = 1};
     return weft_model_add_layer(m, &head_ops, copy, 0, list, head->norm.bias != NULL ? 3 : 2);
 }

@@ -7,6 +7,11 @@
 
 #include "base/error.h"
 
+int64_t weft_i_linear_stack(const weft_linear *l)
+{
+    return l->n_strips > 0 ? l->n_strips : 1;
+}
+
 int64_t weft_i_linear_out(const weft_linear *l)
 {
     int64_t n = 0;
@@ -77,9 +82,8 @@ static weft_status for_all(weft_exec *e,
     return WEFT_OK;
 }
 
-weft_status weft_i_linear_forward(weft_exec *e, const weft_linear *l, weft_view x, weft_view y)
+static weft_status forward_products(weft_exec *e, const weft_linear *l, weft_view x, weft_view y)
 {
-    WEFT_TRY(for_all(e, l, !l->is_bias_apart, weft_exec_need));
     int64_t col = 0;
     int n = 0;
     for (int i = 0; i < l->n_parts; i += n) {
@@ -94,13 +98,18 @@ weft_status weft_i_linear_forward(weft_exec *e, const weft_linear *l, weft_view 
         WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
         col += cols;
     }
+    return WEFT_OK;
+}
+
+weft_status weft_i_linear_forward(weft_exec *e, const weft_linear *l, weft_view x, weft_view y)
+{
+    WEFT_TRY(for_all(e, l, !l->is_bias_apart, weft_exec_need));
+    WEFT_TRY(l->n_strips > 0 ? weft_i_strips_forward(e, l, x, y) : forward_products(e, l, x, y));
     return for_all(e, l, !l->is_bias_apart, weft_exec_done);
 }
 
-weft_status
-weft_i_linear_backward_input(weft_exec *e, const weft_linear *l, weft_view dy, weft_view dx)
+static weft_status input_products(weft_exec *e, const weft_linear *l, weft_view dy, weft_view dx)
 {
-    WEFT_TRY(for_all(e, l, false, weft_exec_need));
     int64_t col = 0;
     int n = 0;
     for (int i = 0; i < l->n_parts; i += n) {
@@ -115,6 +124,15 @@ weft_i_linear_backward_input(weft_exec *e, const weft_linear *l, weft_view dy, w
         WEFT_TRY(weft_exec_op(e, WEFT_OP_GEMM, &g));
         col += cols;
     }
+    return WEFT_OK;
+}
+
+weft_status
+weft_i_linear_backward_input(weft_exec *e, const weft_linear *l, weft_view dy, weft_view dx)
+{
+    WEFT_TRY(for_all(e, l, false, weft_exec_need));
+    WEFT_TRY(l->n_strips > 0 ? weft_i_strips_backward_input(e, l, dy, dx)
+                             : input_products(e, l, dy, dx));
     return for_all(e, l, false, weft_exec_done);
 }
 
@@ -130,13 +148,9 @@ weight_product(weft_exec *e, const weft_linear *l, weft_grad_target t, weft_view
     return weft_exec_op(e, WEFT_OP_GEMM, &g);
 }
 
-static weft_status weight_gradients(weft_exec *e, const weft_linear *l, weft_view x, weft_view dy)
+static weft_status weight_products(
+    weft_exec *e, const weft_linear *l, const weft_grad_target *t, weft_view x, weft_view dy)
 {
-    weft_grad_target t[WEFT_LINEAR_PARTS];
-    for (int i = 0; i < l->n_parts; i++) {
-        if (!l->weight[i]->is_frozen)
-            WEFT_TRY(weft_exec_grad_begin(e, l->weight[i], &t[i]));
-    }
     int64_t col = 0;
     int n = 0;
     for (int i = 0; i < l->n_parts; i += n) {
@@ -159,6 +173,24 @@ static weft_status weight_gradients(weft_exec *e, const weft_linear *l, weft_vie
         WEFT_TRY(weight_product(e, l, joined, x, weft_view_cols(dy, col, cols)));
         col += cols;
     }
+    return WEFT_OK;
+}
+
+weft_status weft_i_linear_weight_product(
+    weft_exec *e, const weft_linear *l, const weft_grad_target *t, weft_view x, weft_view dy)
+{
+    return l->n_strips > 0 ? weft_i_strips_weight_product(e, l, t, x, dy)
+                           : weight_products(e, l, t, x, dy);
+}
+
+static weft_status weight_gradients(weft_exec *e, const weft_linear *l, weft_view x, weft_view dy)
+{
+    weft_grad_target t[WEFT_LINEAR_PARTS];
+    for (int i = 0; i < l->n_parts; i++) {
+        if (!l->weight[i]->is_frozen)
+            WEFT_TRY(weft_exec_grad_begin(e, l->weight[i], &t[i]));
+    }
+    WEFT_TRY(weft_i_linear_weight_product(e, l, t, x, dy));
     for (int i = 0; i < l->n_parts; i++) {
         if (!l->weight[i]->is_frozen)
             WEFT_TRY(weft_exec_grad_end(e, l->weight[i]));

@@ -46,6 +46,7 @@ void weft_model_destroy(weft_model *m)
     for (int64_t i = 0; i < m->n_params; i++)
         weft_i_alloc_put(m->ctx->alloc, m->params[i]);
     weft_i_alloc_put(m->ctx->alloc, m->params);
+    weft_i_alloc_put(m->ctx->alloc, m->strip_ends);
     if (m->grads != NULL)
         b->ops->mem_put(b, m->grads);
     if (m->values != NULL)

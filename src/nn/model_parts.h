@@ -10,6 +10,7 @@ struct weft_model {
     weft_dtype dtype;
     weft_config config;     /* of a family; zero for a list of one's own */
     weft_model_slice slice; /* of that family that was built; zero for a list of one's own */
+    int64_t *strip_ends;    /* [WEFT_STRIP_KINDS][slice.n_strips]; NULL: products are whole */
     bool has_rope;
     weft_param **params;
     int64_t n_params;

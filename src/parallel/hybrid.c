@@ -30,8 +30,7 @@ weft_status weft_i_parallel_model(weft_model **out,
                                   weft_dtype dtype)
 {
     const weft_model_slice slice =
-        weft_i_tensor_slice(config, mesh->size[WEFT_AXIS_TP], mesh->coord[WEFT_AXIS_TP],
-                            mesh->layout.is_sequence_parallel);
+        weft_i_tensor_slice(config, &mesh->layout, mesh->coord[WEFT_AXIS_TP]);
     return weft_i_model_from_slice(out, mesh->ctx, config, dtype, &slice);
 }
 
@@ -70,7 +69,7 @@ static void copy_frozen(weft_model *part, weft_model *whole)
 static weft_status make_axes(weft_parallel *p, weft_chunk *c)
 {
     WEFT_TRY(weft_i_data_axis_create(&c->data, p->mesh, c->model, p->is_training));
-    if (p->mesh->size[WEFT_AXIS_TP] == 1)
+    if (p->mesh->size[WEFT_AXIS_TP] == 1 && p->mesh->layout.n_strips == 0)
         return WEFT_OK;
     return weft_i_tensor_axis_create(&c->tensor, p->mesh, c->model, p->is_training);
 }

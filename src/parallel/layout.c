@@ -151,6 +151,32 @@ static weft_status choose_schedule(weft_layout *l, const weft_layout_options *o)
     return check_stage_layers(l);
 }
 
+/* --tp-strips against the tensor ranks; against the model in weft_i_layout_check_model. */
+static weft_status choose_strips(weft_layout *l, int64_t n_strips)
+{
+    if (n_strips < 0 || n_strips > INT_MAX)
+        WEFT_FAIL(WEFT_STATUS_ARG,
+                  "--tp-strips %lld is not possible: a whole number >= 1 is needed",
+                  (long long)n_strips);
+    if (n_strips > 0 && n_strips < l->tp)
+        WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                  "--tp-strips %lld are fewer than the ranks of --tp %d, and each needs one; use "
+                  "--tp-strips %d, or --tp 1 to %lld",
+                  (long long)n_strips, l->tp, l->tp, (long long)n_strips);
+    if (n_strips > 0 && l->is_sequence_parallel)
+        WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                  "--tp-strips %lld does not go together with --sequence-parallel, which adds the "
+                  "norms' gradients rank by rank; leave one of them out",
+                  (long long)n_strips);
+    if (n_strips > 0 && l->is_data_parallel && l->n_ranks > 1)
+        WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                  "--strategy data-parallel computes the loss of whole logits on rank 0, and "
+                  "--tp-strips %lld of their strips; leave --strategy out, or --tp-strips",
+                  (long long)n_strips);
+    l->n_strips = (int)n_strips;
+    return WEFT_OK;
+}
+
 weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o)
 {
     weft_layout l = {0};
@@ -177,6 +203,7 @@ weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o)
                   "does not do; use --dp alone with it, or leave it out",
                   l.pp);
     l.is_sequence_parallel = o->sequence_parallel && l.tp > 1;
+    WEFT_TRY(choose_strips(&l, o->tp_strips));
     l.has_prefetch = o->zero_prefetch;
     l.bucket_bytes = o->bucket_size_mb * 1e6;
     l.is_overlapped = o->overlap_grad_reduce;
@@ -223,6 +250,14 @@ weft_status weft_i_layout_check_model(const weft_layout *l, const weft_config *c
                       "--tp 1 to %lld work here (uneven cuts too); with as many ranks: %s",
                       l->tp, (long long)cut[i].n, cut[i].what, (long long)most_tp, nearest);
     }
+    const int64_t most_strips = WEFT_MIN(most_tp, c->n_kv_heads);
+    if (l->n_strips > most_strips)
+        WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                  "--tp-strips %d are more than the model's %lld heads of keys and values, %lld "
+                  "MLP columns or %lld ids; --tp-strips %d to %lld work here%s",
+                  l->n_strips, (long long)c->n_kv_heads, (long long)c->ffn_size,
+                  (long long)c->vocab_size, (int)WEFT_MIN(l->tp, most_strips),
+                  (long long)most_strips, l->tp > most_strips ? ", with as few tensor ranks" : "");
     if (n_parts > n_items && n_items >= l->n_chunks)
         WEFT_FAIL(
             WEFT_STATUS_LAYOUT,

@@ -15,6 +15,7 @@ typedef struct weft_layout {
     const char *stage_layers;  /* borrowed: items of each part; "" balanced */
     bool is_data_parallel;     /* --strategy data-parallel */
     bool is_sequence_parallel; /* with tp > 1 only */
+    int n_strips;              /* --tp-strips: of the whole tensor axis; 0: whole products */
     int zero_stage;
     bool has_prefetch;
     double bucket_bytes;

@@ -38,7 +38,7 @@ static weft_status find_copied(weft_tensor_axis *a)
     const int64_t group = c->n_heads / c->n_kv_heads;
     WEFT_TRY(weft_i_alloc_array(a->ctx->alloc, a->comm->size, sizeof(int64_t), &a->copied));
     for (int r = 1; r < a->comm->size; r++) {
-        const int64_t head = weft_i_tensor_slice(c, a->comm->size, r, false).first_head;
+        const int64_t head = weft_i_tensor_slice(c, a->layout, r).first_head;
         const int64_t kv = head / group;
         if (head % group != 0 && (a->n_copied == 0 || a->copied[a->n_copied - 1] != kv))
             a->copied[a->n_copied++] = kv;

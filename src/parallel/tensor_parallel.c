@@ -12,6 +12,7 @@
  *   HEAD_INPUT      backward: all_reduce of every chunk's [r, C]
  *   VOCAB_MAX, VOCAB_SUM, VOCAB_TARGET   all_reduce of every chunk's [r, 1], f32: largest, sum, sum
  *   LOGITS          where somebody wants them: all_gather of the chunk's [r, V], f32
+ * With --tp-strips the sums of strips are strip_sums.c's, and this axis is there with one rank too.
  * With --sequence-parallel the first four are sequence_parallel.c's; partial gradients are partial_gradients.c's.
  * Invariants
  *  1. A sum over ranks has the same bits on every rank (rank order, f32, rounded once), so what every rank has whole (norms,
@@ -28,22 +29,34 @@
 
 /* ---- slices ---- */
 
-weft_model_slice
-weft_i_tensor_slice(const weft_config *c, int size, int rank, bool is_sequence_parallel)
+/* Everything by itself as evenly as can be. */
+static void cut_evenly(weft_model_slice *s, const weft_config *c, int size, int rank)
 {
-    weft_model_slice s = weft_i_slice_whole(c);
-    s.first_head = weft_i_split_first(c->n_heads, 1, size, rank);
-    s.n_heads = weft_i_split_count(c->n_heads, 1, size, rank);
-    s.first_ffn = weft_i_split_first(c->ffn_size, 1, size, rank);
-    s.n_ffn = weft_i_split_count(c->ffn_size, 1, size, rank);
-    s.first_id = weft_i_split_first(c->vocab_size, 1, size, rank);
-    s.n_ids = weft_i_split_count(c->vocab_size, 1, size, rank);
-    s.is_first = rank == 0;
-    s.is_sequence_parallel = is_sequence_parallel;
+    s->first_head = weft_i_split_first(c->n_heads, 1, size, rank);
+    s->n_heads = weft_i_split_count(c->n_heads, 1, size, rank);
+    s->first_ffn = weft_i_split_first(c->ffn_size, 1, size, rank);
+    s->n_ffn = weft_i_split_count(c->ffn_size, 1, size, rank);
+    s->first_id = weft_i_split_first(c->vocab_size, 1, size, rank);
+    s->n_ids = weft_i_split_count(c->vocab_size, 1, size, rank);
     for (int r = 1; r < size; r++) {
         const int64_t head = weft_i_split_first(c->n_heads, 1, size, r);
-        s.is_kv_copied = s.is_kv_copied || head % (c->n_heads / c->n_kv_heads) != 0;
+        s->is_kv_copied = s->is_kv_copied || head % (c->n_heads / c->n_kv_heads) != 0;
     }
+}
+
+weft_model_slice weft_i_tensor_slice(const weft_config *c, const weft_layout *l, int rank)
+{
+    weft_model_slice s = weft_i_slice_whole(c);
+    s.is_first = rank == 0;
+    s.is_sequence_parallel = l->is_sequence_parallel;
+    s.n_all_strips = l->n_strips;
+    if (l->n_strips == 0) {
+        cut_evenly(&s, c, l->tp, rank);
+        return s;
+    }
+    s.first_strip = weft_i_split_first(l->n_strips, 1, l->tp, rank);
+    s.n_strips = weft_i_split_count(l->n_strips, 1, l->tp, rank);
+    weft_i_slice_from_strips(&s, c);
     return s;
 }
 
@@ -70,6 +83,8 @@ weft_status weft_i_tensor_wait(weft_tensor_axis *a)
 static weft_status start_sum(weft_tensor_axis *a, weft_view v, weft_reduction reduction)
 {
     WEFT_ASSERT(v.ld == v.cols);
+    if (a->comm->size == 1)
+        return WEFT_OK;
     const weft_message m = {.op = WEFT_COMM_ALL_REDUCE,
                             .dtype = v.dtype,
                             .reduction = reduction,
@@ -84,13 +99,14 @@ static weft_status start_sum(weft_tensor_axis *a, weft_view v, weft_reduction re
 static weft_status gather_logits(weft_tensor_axis *a, weft_view in, weft_view out)
 {
     weft_exec *e = a->exec;
+    const weft_config *c = weft_model_config(a->model);
     const size_t mark = weft_exec_mark(e);
     const int size = a->comm->size;
     weft_view parts;
     int64_t at = 0;
     WEFT_TRY(weft_exec_view(e, WEFT_DTYPE_F32, 1, out.rows * out.cols, &parts));
     for (int r = 0; r < size; r++)
-        a->counts[r] = weft_i_split_count(out.cols, 1, size, r) * out.rows;
+        a->counts[r] = weft_i_tensor_slice(c, a->layout, r).n_ids * out.rows;
     const weft_message m = {.op = WEFT_COMM_ALL_GATHER,
                             .dtype = WEFT_DTYPE_F32,
                             .send = in.data,
@@ -100,11 +116,11 @@ static weft_status gather_logits(weft_tensor_axis *a, weft_view in, weft_view ou
                             .tensor = "logits"};
     WEFT_TRY(weft_comm_call(a->comm, &m));
     for (int r = 0; r < size; r++) {
-        const int64_t cols = weft_i_split_count(out.cols, 1, size, r);
-        const weft_copy_args c = {
-            .dst = weft_view_cols(out, weft_i_split_first(out.cols, 1, size, r), cols),
-            .src = weft_view_make((float *)parts.data + at, WEFT_DTYPE_F32, out.rows, cols)};
-        WEFT_TRY(weft_exec_op(e, WEFT_OP_COPY, &c));
+        const weft_model_slice s = weft_i_tensor_slice(c, a->layout, r);
+        const weft_copy_args copy = {
+            .dst = weft_view_cols(out, s.first_id, s.n_ids),
+            .src = weft_view_make((float *)parts.data + at, WEFT_DTYPE_F32, out.rows, s.n_ids)};
+        WEFT_TRY(weft_exec_op(e, WEFT_OP_COPY, &copy));
         at += a->counts[r];
     }
     weft_exec_reset(e, mark);
@@ -115,9 +131,10 @@ static weft_status
 region_shape(void *user, weft_region_kind kind, weft_pass way, weft_view in, weft_view *out)
 {
     const weft_tensor_axis *a = user;
-    (void)in;
     if (kind == WEFT_REGION_LOGITS)
         out->ld = out->cols = weft_model_config(a->model)->vocab_size;
+    else if (weft_i_strip_sum_has(a, kind, way))
+        out->rows = in.rows / weft_i_model_slice(a->model)->n_strips;
     else if (a->is_sequence_parallel && weft_i_sequence_has(kind))
         weft_i_sequence_shape(a, kind, way, out);
     return WEFT_OK;
@@ -129,6 +146,8 @@ region_start(void *user, weft_region_kind kind, weft_pass way, weft_view in, wef
     weft_tensor_axis *a = user;
     if (a->is_sequence_parallel && weft_i_sequence_has(kind))
         return weft_i_sequence_start(a, kind, way, in, out);
+    if (weft_i_strip_sum_has(a, kind, way))
+        return weft_i_strip_sum_start(a, in, out);
     switch (kind) {
     case WEFT_REGION_ENTER_COLUMN:
     case WEFT_REGION_HEAD_INPUT:
@@ -154,11 +173,10 @@ region_start(void *user, weft_region_kind kind, weft_pass way, weft_view in, wef
 static weft_status
 region_finish(void *user, weft_region_kind kind, weft_pass way, weft_view in, weft_view out)
 {
-    (void)kind;
-    (void)way;
+    weft_tensor_axis *a = user;
     (void)in;
-    (void)out;
-    return weft_i_tensor_wait(user);
+    WEFT_TRY(weft_i_tensor_wait(a));
+    return weft_i_strip_sum_has(a, kind, way) ? weft_i_strip_sum_finish(a, out) : WEFT_OK;
 }
 
 /* ---- gradients, layers ---- */
@@ -211,6 +229,7 @@ weft_status weft_i_tensor_axis_create(weft_tensor_axis **out,
     a->ctx = mesh->ctx;
     a->comm = mesh->comm[WEFT_AXIS_TP];
     a->model = model;
+    a->layout = &mesh->layout;
     a->is_sequence_parallel = weft_i_model_slice(model)->is_sequence_parallel;
     a->is_training = is_training;
     a->layer = "";

@@ -9,15 +9,15 @@
 #include "parallel/mesh.h"
 #include "weft/ext/hooks.h"
 
-/** Heads, MLP columns and ids of tensor rank `rank` of `size`; all items. */
-weft_model_slice
-weft_i_tensor_slice(const weft_config *c, int size, int rank, bool is_sequence_parallel);
+/** Heads, MLP columns and ids of tensor rank `rank` of the layout's tp; all items. */
+weft_model_slice weft_i_tensor_slice(const weft_config *c, const weft_layout *l, int rank);
 
 typedef struct weft_tensor_axis {
     weft_hooks hooks;
     weft_ctx *ctx;
     weft_comm *comm;
     weft_model *model;
+    const weft_layout *layout; /* the mesh's */
     bool is_sequence_parallel;
     bool is_training;
     weft_exec *exec;   /* of the run whose passes are going on */
@@ -25,6 +25,8 @@ typedef struct weft_tensor_axis {
     weft_request request;
     bool is_in_flight;
     int64_t *counts; /* [size] of the call in flight, or of the next */
+
+    weft_view gathered; /* of a sum of strips in flight: those of all ranks, one below the other */
 
     /* partial gradients */
     bool is_reducing; /* the action at hand completes them */
@@ -55,6 +57,15 @@ void weft_i_tensor_begin_action(weft_tensor_axis *a, bool is_reducing);
 /** Begins the axis' call; weft_i_tensor_wait ends it. One at a time. */
 weft_status weft_i_tensor_start(weft_tensor_axis *a, const weft_message *m);
 weft_status weft_i_tensor_wait(weft_tensor_axis *a);
+
+/* ---- strip_sums.c ---- */
+
+/** Whether a region of this kind, this way, adds up strips (weft_layout.n_strips > 0). */
+bool weft_i_strip_sum_has(const weft_tensor_axis *a, weft_region_kind kind, weft_pass way);
+
+/** out [rows, C] = the sum of all strips' rows; in [strips here * rows, C]. @collective tp: 1 all_gather, between the two */
+weft_status weft_i_strip_sum_start(weft_tensor_axis *a, weft_view in, weft_view out);
+weft_status weft_i_strip_sum_finish(weft_tensor_axis *a, weft_view out);
 
 /* ---- partial_gradients.c ---- */
 

@@ -65,7 +65,7 @@ static weft_status describe_part(const placement *p, weft_placement_rank *r)
 {
     const weft_layout *l = &p->layout;
     const weft_config *c = &p->source.hf.config;
-    const weft_model_slice s = weft_i_tensor_slice(c, l->tp, (int)r->tp, l->is_sequence_parallel);
+    const weft_model_slice s = weft_i_tensor_slice(c, l, (int)r->tp);
     r->heads = (weft_placement_range){s.first_head, s.n_heads};
     r->mlp_columns = (weft_placement_range){s.first_ffn, s.n_ffn};
     r->ids = (weft_placement_range){s.first_id, s.n_ids};
@@ -178,6 +178,7 @@ deliver(const placement *p, void (*done)(void *user, const weft_placement *p), v
         .schedule = weft_i_schedule_name(l->schedule),
         .rank_order = l->rank_order,
         .strategy = l->is_data_parallel ? "data-parallel" : "",
+        .n_strips = l->n_strips,
         .is_sequence_parallel = l->is_sequence_parallel,
         .is_reproducible = l->is_reproducible,
         .family = weft_family_name(p->source.hf.config.family),

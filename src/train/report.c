@@ -339,9 +339,11 @@ static weft_status write_json(const weft_rank_report *ranks,
                   weft_i_str_addf(&s,
                                   "{\n  \"layout\": {\"ranks\": %d, \"dp\": %d, \"tp\": %d, "
                                   "\"pp\": %d, \"zero_stage\": %d, \"strategy\": \"%s\", "
+                                  "\"sequence_parallel\": %s, \"tp_strips\": %d, "
                                   "\"reproducible\": %s},\n  \"paced\": %s,",
                                   l->n_ranks, l->dp, l->tp, l->pp, l->zero_stage,
                                   l->is_data_parallel ? "data-parallel" : "",
+                                  l->is_sequence_parallel ? "true" : "false", l->n_strips,
                                   l->is_reproducible ? "true" : "false",
                                   l->pace != NULL ? "true" : "false"),
                   out);

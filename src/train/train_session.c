@@ -167,15 +167,17 @@ static void note_model(const weft_train_session *s)
     char all[32], trained[32], tokens[32], windows[32], held[32];
     const weft_config *c = &s->source.hf.config;
     const weft_layout *l = &s->mesh->layout;
-    char tensor[64] = "";
-    if (l->tp > 1)
-        (void)snprintf(tensor, sizeof(tensor), "tp %d%s, ", l->tp,
+    char tensor[64] = "", strips[32] = "";
+    if (l->n_strips > 0)
+        (void)snprintf(strips, sizeof(strips), " in %d strips", l->n_strips);
+    if (l->tp > 1 || l->n_strips > 0)
+        (void)snprintf(tensor, sizeof(tensor), "tp %d%s%s, ", l->tp, strips,
                        l->is_sequence_parallel ? " with sequence parallelism" : "");
     char stages[64] = "";
     if (l->pp > 1)
         (void)snprintf(stages, sizeof(stages), "pp %d %s%s, ", l->pp,
                        weft_i_schedule_name(l->schedule), l->n_chunks > 1 ? " with chunks" : "");
-    if (l->n_ranks > 1)
+    if (l->n_ranks > 1 || l->n_strips > 0)
         weft_i_train_note(s, "ranks: %d as threads of this process, %s%sdp %d, %s%s", l->n_ranks,
                           tensor, stages, l->dp,
                           l->is_data_parallel  ? "DataParallel"

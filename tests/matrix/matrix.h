@@ -39,6 +39,9 @@ void matrix_hybrid(matrix *m);
 /* --reproducible: one rank = every dp and stage, over batches, types and recompute modes. matrix_bits.c */
 void matrix_reproducible(matrix *m, const odd_model *model);
 
+/* --reproducible --tp-strips: one rank = every dp x pp x tp, stage and schedule. matrix_bits.c */
+void matrix_strips(matrix *m, const odd_model *model);
+
 /* Memory and traffic against the closed forms. matrix_formulas.c */
 void matrix_formulas(matrix *m, const odd_model *model);
 

@@ -126,3 +126,53 @@ void matrix_reproducible(matrix *m, const odd_model *model)
         ranks_case_fini(&c);
     }
 }
+
+/* Every dp x pp x tp of up to 8 ranks, one schedule after another. */
+static void check_products(matrix *m, ranks_case *c, int strips, const char *about)
+{
+    static const char *const schedules[] = {"1f1b",        "naive", "gpipe",
+                                            "interleaved", "zb-h1", "zb-h2"};
+    ranks_result first;
+    bool has_first = false;
+    int k = 0;
+    for (int tp = 1; tp <= strips; tp++) {
+        for (int pp = 1; pp * tp <= 8; pp++) {
+            for (int dp = 1; dp * pp * tp <= 8; dp++) {
+                for (int stage = 0; stage < 4; stage++, k++) {
+                    const char *const schedule = schedules[k % 6];
+                    const bool is_interleaved = strcmp(schedule, "interleaved") == 0;
+                    const ranks_layout l = {
+                        .dp = dp,
+                        .pp = pp,
+                        .tp = tp,
+                        .strips = strips,
+                        .stage = stage,
+                        .schedule = pp == 1 || (is_interleaved && pp > 3) ? "1f1b" : schedule,
+                        .chunks = pp > 1 && is_interleaved && pp <= 3 ? 2 : 1,
+                        .is_reproducible = true,
+                        .n_threads = k % 2 + 1,
+                        .recompute = recomputes[k % 3]};
+                    if (pp <= 7)
+                        check_layout(m, c, &l, &first, &has_first, about);
+                }
+            }
+        }
+    }
+    if (has_first)
+        ranks_result_fini(&first);
+}
+
+void matrix_strips(matrix *m, const odd_model *model)
+{
+    char about[128];
+    for (int i = 0; i < 2 * 2; i++) {
+        const int most = (int)model->n_kv_heads;
+        const int strips = i / 2 == 0 ? most : WEFT_MAX(most - 1, 1);
+        ranks_case c;
+        setup(&c, m, model, i % 2 == 1, 2);
+        ranks_case_batches(&c, model->vocab, 9, STEPS, 13);
+        (void)snprintf(about, sizeof(about), "%s, %d strips", i % 2 == 1 ? "bf16" : "fp32", strips);
+        check_products(m, &c, strips, about);
+        ranks_case_fini(&c);
+    }
+}

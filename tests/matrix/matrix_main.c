@@ -31,6 +31,7 @@ static const kind kinds[] = {
     {"hybrid", run_hybrid, 0},
     {"bits", matrix_bits, MATRIX_MODELS},
     {"reproducible", matrix_reproducible, MATRIX_MODELS},
+    {"strips", matrix_strips, 4},
     {"parity", matrix_parity, MATRIX_MODELS},
     {"golden", run_golden, 0},
     {"formulas", matrix_formulas, MATRIX_MODELS},

@@ -93,6 +93,7 @@ void ranks_case_apply(ranks_case *c, const ranks_layout *l)
     o->pp_schedule = l->schedule != NULL ? l->schedule : "1f1b";
     o->stage_layers = l->stage_layers != NULL ? l->stage_layers : "";
     o->sequence_parallel = l->is_sequence_parallel;
+    o->tp_strips = l->strips;
     o->zero_prefetch = !l->has_no_prefetch;
     o->overlap_grad_reduce = !l->is_not_overlapped;
     o->bucket_size_mb = l->bucket_mb > 0 ? l->bucket_mb : 25.0;
@@ -102,14 +103,14 @@ void ranks_case_apply(ranks_case *c, const ranks_layout *l)
 
 const char *ranks_layout_text(const ranks_layout *l, char out[128])
 {
-    char bucket[32] = "", threads[32] = "", tensor[32] = "", stages[64] = "";
+    char bucket[32] = "", threads[32] = "", tensor[48] = "", stages[64] = "";
     if (l->pp > 1)
         (void)snprintf(stages, sizeof(stages), ", pp %d %.12s x%d %.16s", l->pp,
                        l->schedule != NULL ? l->schedule : "1f1b", WEFT_MAX(l->chunks, 1),
                        l->stage_layers != NULL ? l->stage_layers : "");
-    if (l->tp > 1)
-        (void)snprintf(tensor, sizeof(tensor), "%s %d",
-                       l->is_sequence_parallel ? ", tp sp" : ", tp", l->tp);
+    if (l->tp > 1 || l->strips > 0)
+        (void)snprintf(tensor, sizeof(tensor), "%s %d strips %d",
+                       l->is_sequence_parallel ? ", tp sp" : ", tp", l->tp, l->strips);
     if (l->bucket_mb > 0)
         (void)snprintf(bucket, sizeof(bucket), ", buckets of %g MB", l->bucket_mb);
     if (l->n_threads > 1)

@@ -89,7 +89,7 @@ void ranks_case_layout(ranks_case *c, int64_t dp, int64_t stage, bool is_reprodu
 
 /* A layout, in few words; what is zero is as by default. */
 typedef struct ranks_layout {
-    int dp, stage, tp, pp, chunks;
+    int dp, stage, tp, pp, chunks, strips;
     const char *schedule, *stage_layers; /* NULL: 1f1b, balanced */
     bool is_sequence_parallel, is_reproducible, has_no_prefetch, is_not_overlapped;
     double bucket_mb;

@@ -152,6 +152,34 @@ static void test_parallel_layout__tensor_ranks_fit_the_model(void **state)
     CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--tp 1 to 5 work");
 }
 
+/* A strip is at least a kv head, an MLP column and an id, and a rank at least a strip. */
+static void test_parallel_layout__strips_fit_ranks_and_model(void **state)
+{
+    (void)state;
+    const weft_config c = {.n_heads = 6, .n_kv_heads = 2, .ffn_size = 77, .vocab_size = 257};
+    weft_layout l;
+    weft_layout_options o = usual();
+    o.tp = 3;
+    o.tp_strips = 2;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--tp-strips 3");
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--tp 1 to 2");
+    o.tp = 2;
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    assert_int_equal(l.n_strips, 2);
+    CHECK_OK(weft_i_layout_check_model(&l, &c));
+    o.tp_strips = 3;
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "2 heads of keys");
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--tp-strips 2 to 2 work");
+    o.sequence_parallel = true;
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--sequence-parallel");
+    o = usual();
+    o.dp = 2;
+    o.tp_strips = 2;
+    o.strategy = "data-parallel";
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--strategy data-parallel");
+}
+
 static void test_parallel_layout__values_are_checked(void **state)
 {
     (void)state;
@@ -194,6 +222,7 @@ int main(void)
         cmocka_unit_test(test_parallel_layout__impossible_ranks_come_with_the_arithmetic),
         cmocka_unit_test(test_parallel_layout__what_does_not_go_together_is_refused),
         cmocka_unit_test(test_parallel_layout__tensor_ranks_fit_the_model),
+        cmocka_unit_test(test_parallel_layout__strips_fit_ranks_and_model),
         cmocka_unit_test(test_parallel_layout__values_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

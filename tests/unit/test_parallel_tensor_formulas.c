@@ -15,6 +15,7 @@ typedef struct variant {
     bool is_sequence_parallel, is_bf16;
     const char *recompute;
     int64_t n_tokens, n_seqs, micro_batch;
+    int strips;
 } variant;
 
 /* A rank's share of the model, by hand. */
@@ -22,6 +23,7 @@ typedef struct share {
     int64_t heads, first_head, kv, ffn, ids;
     int64_t copied; /* kv heads that more than one rank has */
     int64_t rows;   /* of the stream, of a micro-batch */
+    int64_t strips;
 } share;
 
 static int64_t even(int64_t n, int size, int rank)
@@ -37,8 +39,32 @@ static int64_t even_first(int64_t n, int size, int rank)
     return first;
 }
 
+/* A rank's items of n that are dealt out to the strips first. */
+static int64_t by_strips(const variant *v, int64_t n, int rank)
+{
+    int64_t items = 0;
+    const int64_t first = even_first(v->strips, v->tp, rank);
+    for (int64_t i = first; i < first + even(v->strips, v->tp, rank); i++)
+        items += even(n, v->strips, (int)i);
+    return items;
+}
+
+static share share_of_strips(const variant *v, int rank)
+{
+    const odd_model *m = v->model;
+    const share s = {.kv = by_strips(v, m->n_kv_heads, rank),
+                     .heads = by_strips(v, m->n_kv_heads, rank) * (m->n_heads / m->n_kv_heads),
+                     .ffn = by_strips(v, m->ffn, rank),
+                     .ids = by_strips(v, m->vocab, rank),
+                     .rows = v->micro_batch * v->n_tokens,
+                     .strips = even(v->strips, v->tp, rank)};
+    return s;
+}
+
 static share share_of(const variant *v, int rank)
 {
+    if (v->strips > 0)
+        return share_of_strips(v, rank);
     const odd_model *m = v->model;
     const int64_t group = m->n_heads / m->n_kv_heads;
     share s = {.heads = even(m->n_heads, v->tp, rank),
@@ -156,6 +182,18 @@ static void add_micro_batch(sent *t, const variant *v, int rank, int64_t rows)
     const int64_t l = v->model->n_layers, c = v->model->hidden, e = v->is_bf16 ? 2 : 4;
     const bool is_full = v->recompute != NULL && strcmp(v->recompute, "full") == 0;
     const int n = v->tp;
+    if (v->strips > 0) {
+        /* largest, target, embedding; sums of strips as all_reduces below, and the vocabulary's */
+        const int64_t strips = share_of(v, rank).strips;
+        if (n == 1)
+            return;
+        all_reduce(t, n, rank, rows, 4, 2);
+        all_reduce(t, n, rank, rows * c, e, 1);
+        one_way(t, WEFT_COMM_ALL_GATHER, (n - 1) * strips * rows * c * e,
+                4 * l + 1 + (is_full ? l : 0));
+        one_way(t, WEFT_COMM_ALL_GATHER, (n - 1) * strips * rows * 4, 1);
+        return;
+    }
     all_reduce(t, n, rank, rows, 4, 3); /* largest, sum, target */
     if (!v->is_sequence_parallel) {
         /* forward: embedding, 2 a block; backward: 2 a block, head; recomputing a block: attention's output */
@@ -183,11 +221,12 @@ static void check_traffic(const variant *v, const ranks_result *r)
         for (int op = 0; op < (int)WEFT_COMM_OP_COUNT; op++) {
             const weft_traffic *got = &r->traffic[rank][WEFT_AXIS_TP];
             if (got->n_calls[op] != t.calls[op] || got->sent_bytes[op] != t.bytes[op])
-                fail_msg("%s tp %d%s: rank %d, operation %d: %d calls of %d bytes, formula %d of "
+                fail_msg("%s tp %d%s, strips %d: rank %d, operation %d: %d calls of %d bytes, "
+                         "formula %d of "
                          "%d",
-                         v->model->name, v->tp, v->is_sequence_parallel ? " sp" : "", rank, op,
-                         (int)got->n_calls[op], (int)got->sent_bytes[op], (int)t.calls[op],
-                         (int)t.bytes[op]);
+                         v->model->name, v->tp, v->is_sequence_parallel ? " sp" : "", v->strips,
+                         rank, op, (int)got->n_calls[op], (int)got->sent_bytes[op],
+                         (int)t.calls[op], (int)t.bytes[op]);
             assert_int_equal(r->traffic[rank][WEFT_AXIS_DP].n_calls[op], 0);
         }
         /* loss and squared norm: two sums of 64-bit digits over the world */
@@ -196,17 +235,21 @@ static void check_traffic(const variant *v, const ranks_result *r)
 }
 
 static const variant variants[] = {
-    {&odd_llama, 2, false, false, NULL, 12, 3, 1},
-    {&odd_llama, 3, false, false, "full", 12, 3, 2},
-    {&odd_llama, 4, false, true, NULL, 12, 2, 1},
-    {&odd_tied, 5, false, false, "selective", 7, 2, 2},
-    {&odd_gpt2, 4, false, false, NULL, 12, 2, 1},
-    {&odd_gpt2, 6, false, true, "full", 5, 3, 1},
-    {&odd_llama, 2, true, false, NULL, 11, 3, 1},
-    {&odd_llama, 4, true, false, NULL, 11, 3, 2},
-    {&odd_tied, 3, true, true, "full", 12, 2, 1},
-    {&odd_gpt2, 4, true, false, NULL, 13, 3, 3},
-    {&odd_gpt2, 5, true, true, "selective", 3, 2, 1},
+    {&odd_llama, 2, false, false, NULL, 12, 3, 1, 0},
+    {&odd_llama, 3, false, false, "full", 12, 3, 2, 0},
+    {&odd_llama, 4, false, true, NULL, 12, 2, 1, 0},
+    {&odd_tied, 5, false, false, "selective", 7, 2, 2, 0},
+    {&odd_gpt2, 4, false, false, NULL, 12, 2, 1, 0},
+    {&odd_gpt2, 6, false, true, "full", 5, 3, 1, 0},
+    {&odd_llama, 2, true, false, NULL, 11, 3, 1, 0},
+    {&odd_llama, 4, true, false, NULL, 11, 3, 2, 0},
+    {&odd_tied, 3, true, true, "full", 12, 2, 1, 0},
+    {&odd_gpt2, 4, true, false, NULL, 13, 3, 3, 0},
+    {&odd_gpt2, 5, true, true, "selective", 3, 2, 1, 0},
+    {&odd_llama, 2, false, false, NULL, 12, 3, 1, 2},
+    {&odd_gpt2, 4, false, false, "full", 12, 3, 2, 6},
+    {&odd_gpt2, 3, false, true, NULL, 12, 3, 1, 5},
+    {&odd_gpt2, 2, false, false, NULL, 7, 2, 1, 4},
 };
 
 static void test_parallel_tensor_formulas__memory_and_traffic(void **state)
@@ -217,6 +260,7 @@ static void test_parallel_tensor_formulas__memory_and_traffic(void **state)
         ranks_result r;
         const ranks_layout layout = {.tp = v->tp,
                                      .is_sequence_parallel = v->is_sequence_parallel,
+                                     .strips = v->strips,
                                      .recompute = v->recompute};
         ranks_case_init(&c, *state, v->model);
         c.options.seq_length = v->n_tokens;

@@ -2,6 +2,7 @@
 #include "nn/models/families.h"
 
 #include "base/ctx.h"
+#include "nn/model_parts.h"
 
 weft_status weft_i_family_matrix(
     weft_model *m, weft_param **out, int64_t rows, int64_t cols, double std, const char *name)
@@ -33,6 +34,13 @@ weft_i_family_kv_of_head(weft_model *m, const weft_config *c, const weft_model_s
         kv[i] = (int)((s->first_head + i) / (c->n_heads / c->n_kv_heads) - first_kv);
     *out = kv;
     return WEFT_OK;
+}
+
+void weft_i_family_in_strips(const weft_model *m, weft_linear *l, weft_strip_kind kind)
+{
+    l->n_strips = m->slice.n_strips;
+    if (l->n_strips > 0)
+        l->strip_ends = m->strip_ends + (int64_t)kind * l->n_strips;
 }
 
 void weft_i_family_cut_ids(weft_param *p, const weft_model_slice *s)

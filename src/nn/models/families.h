@@ -20,6 +20,9 @@ weft_status weft_i_family_vector(
 weft_status
 weft_i_family_kv_of_head(weft_model *m, const weft_config *c, const weft_model_slice *s, int **out);
 
+/** l's products are computed in the slice's strips of this kind; its runs are given. */
+void weft_i_family_in_strips(const weft_model *m, weft_linear *l, weft_strip_kind kind);
+
 /** Of a table [vocabulary, C]: the slice's rows. */
 void weft_i_family_cut_ids(weft_param *p, const weft_model_slice *s);
 

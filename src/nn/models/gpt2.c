@@ -47,6 +47,14 @@ static void cut_row(weft_linear *l, int64_t first, int64_t n, const weft_model_s
     l->is_bias_apart = true;
 }
 
+/* A strip is a run of each of the n_runs parts of the fused weight, which are `width` apart here. */
+static void set_runs(weft_linear *l, int n_runs, int64_t width, int64_t unit)
+{
+    l->n_runs = n_runs;
+    for (int i = 0; i < n_runs; i++)
+        l->run[i] = (weft_linear_run){.first = i * width, .unit = unit};
+}
+
 static weft_status add_norm(
     weft_model *m, weft_norm *n, const weft_config *c, const weft_model_slice *s, const char *name)
 {
@@ -100,6 +108,10 @@ static weft_status add_attention(
     WEFT_TRY(layer_name(name, i, "attn.c_proj"));
     WEFT_TRY(add_conv1d(m, &a->out, name, h, h, out_std));
     cut_row(&a->out, first, n, s);
+    set_runs(&a->qkv, 3, n, c->head_dim);
+    set_runs(&a->out, 1, 0, c->head_dim);
+    weft_i_family_in_strips(m, &a->qkv, WEFT_STRIP_KV);
+    weft_i_family_in_strips(m, &a->out, WEFT_STRIP_KV);
     return WEFT_OK;
 }
 
@@ -118,6 +130,10 @@ add_mlp(weft_model *m, weft_mlp *mlp, const weft_config *c, const weft_model_sli
     WEFT_TRY(layer_name(name, i, "mlp.c_proj"));
     WEFT_TRY(add_conv1d(m, &mlp->down, name, c->ffn_size, c->hidden_size, out_std));
     cut_row(&mlp->down, s->first_ffn, s->n_ffn, s);
+    set_runs(&mlp->up, 1, 0, 1);
+    set_runs(&mlp->down, 1, 0, 1);
+    weft_i_family_in_strips(m, &mlp->up, WEFT_STRIP_FFN);
+    weft_i_family_in_strips(m, &mlp->down, WEFT_STRIP_FFN);
     return WEFT_OK;
 }
 
@@ -167,16 +183,18 @@ add_embedding(weft_model *m, weft_embedding *e, const weft_config *c, const weft
 static weft_status
 add_head(weft_model *m, weft_param *table, const weft_config *c, const weft_model_slice *s)
 {
-    weft_head head = {.cols = c->hidden_size, .first_id = s->first_id, .weight = table};
+    weft_head head = {.cols = c->hidden_size, .first_id = s->first_id};
     WEFT_TRY(add_norm(m, &head.norm, c, s, "transformer.ln_f"));
     if (!c->is_tied) {
-        WEFT_TRY(weft_i_family_matrix(m, &head.weight, c->vocab_size, c->hidden_size,
+        WEFT_TRY(weft_i_family_matrix(m, &table, c->vocab_size, c->hidden_size,
                                       c->initializer_range, "lm_head.weight"));
-        weft_i_family_cut_ids(head.weight, s);
+        weft_i_family_cut_ids(table, s);
     } else if (table == NULL) { /* another stage has the embedding and owns the table */
-        WEFT_TRY(add_table(m, &head.weight, c, s));
-        head.weight->piece[0].is_owned = false;
+        WEFT_TRY(add_table(m, &table, c, s));
+        table->piece[0].is_owned = false;
     }
+    head.product.weight[0] = table;
+    weft_i_family_in_strips(m, &head.product, WEFT_STRIP_IDS);
     return weft_i_head_add(m, &head);
 }
 

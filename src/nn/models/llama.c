@@ -72,6 +72,14 @@ static void cut_row(weft_linear *l, const weft_slice_range *range, const weft_mo
     l->is_bias_apart = true;
 }
 
+/* A strip is a run of every part: `first` rows (columns) of part 0 for each of its items, `others` of the others. */
+static void set_runs(weft_linear *l, int64_t first, int64_t others)
+{
+    l->n_runs = l->n_parts;
+    for (int i = 0; i < l->n_parts; i++)
+        l->run[i] = (weft_linear_run){.part = i, .unit = i == 0 ? first : others};
+}
+
 /* "model.layers.I.NAME" */
 static weft_status layer_name(char *out, int64_t i, const char *name)
 {
@@ -112,6 +120,12 @@ static weft_status add_attention(
     cut_kv(&a->qkv, 2, c, s);
     WEFT_TRY(add_linear(m, &a->out, c, out_names, &c->hidden_size, c->has_attention_bias));
     cut_row(&a->out, &heads, s);
+
+    const int64_t group = c->n_heads / c->n_kv_heads * d;
+    set_runs(&a->qkv, group, d);
+    set_runs(&a->out, group, 0);
+    weft_i_family_in_strips(m, &a->qkv, WEFT_STRIP_KV);
+    weft_i_family_in_strips(m, &a->out, WEFT_STRIP_KV);
     return WEFT_OK;
 }
 
@@ -139,6 +153,10 @@ add_mlp(weft_model *m, weft_mlp *mlp, const weft_config *c, const weft_model_sli
     cut_column(&mlp->up, 1, &range);
     WEFT_TRY(add_linear(m, &mlp->down, c, down_names, &c->hidden_size, c->has_mlp_bias));
     cut_row(&mlp->down, &range, s);
+    set_runs(&mlp->up, 1, 1);
+    set_runs(&mlp->down, 1, 0);
+    weft_i_family_in_strips(m, &mlp->up, WEFT_STRIP_FFN);
+    weft_i_family_in_strips(m, &mlp->down, WEFT_STRIP_FFN);
     return WEFT_OK;
 }
 
@@ -177,14 +195,16 @@ static weft_status add_table(weft_model *m,
 static weft_status
 add_head(weft_model *m, weft_param *table, const weft_config *c, const weft_model_slice *s)
 {
-    weft_head head = {.cols = c->hidden_size, .first_id = s->first_id, .weight = table};
+    weft_head head = {.cols = c->hidden_size, .first_id = s->first_id};
     WEFT_TRY(add_norm(m, &head.norm, c, s, "model.norm.weight"));
     if (!c->is_tied) {
-        WEFT_TRY(add_table(m, &head.weight, c, s, "lm_head.weight"));
+        WEFT_TRY(add_table(m, &table, c, s, "lm_head.weight"));
     } else if (table == NULL) { /* another stage has the embedding and owns the table */
-        WEFT_TRY(add_table(m, &head.weight, c, s, EMBEDDING));
-        head.weight->piece[0].is_owned = false;
+        WEFT_TRY(add_table(m, &table, c, s, EMBEDDING));
+        table->piece[0].is_owned = false;
     }
+    head.product.weight[0] = table;
+    weft_i_family_in_strips(m, &head.product, WEFT_STRIP_IDS);
     return weft_i_head_add(m, &head);
 }
 

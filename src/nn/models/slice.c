@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "nn/model_parts.h"
 #include "nn/models/families.h"
+#include "tensor/split.h"
 
 weft_model_slice weft_i_slice_whole(const weft_config *c)
 {
@@ -61,6 +62,46 @@ size_t weft_i_model_kv_bytes(const weft_model *m, int64_t n_tokens)
         n_blocks += weft_i_model_is_block(m, i) ? 1 : 0;
     return 2 * (size_t)n_blocks * (size_t)(n_tokens * weft_i_model_kv_cols(m)) *
            weft_dtype_bytes(m->dtype);
+}
+
+/* ---- strips ---- */
+
+/* Where strip i of the whole model starts among its kv heads, MLP columns or ids. */
+static int64_t
+strip_first(const weft_model_slice *s, const weft_config *c, weft_strip_kind kind, int64_t i)
+{
+    const int64_t n[WEFT_STRIP_KINDS] = {[WEFT_STRIP_KV] = c->n_kv_heads,
+                                         [WEFT_STRIP_FFN] = c->ffn_size,
+                                         [WEFT_STRIP_IDS] = c->vocab_size};
+    return weft_i_split_first(n[kind], 1, (int)s->n_all_strips, (int)i);
+}
+
+void weft_i_slice_from_strips(weft_model_slice *s, const weft_config *c)
+{
+    const int64_t end = s->first_strip + s->n_strips;
+    s->first_head = strip_first(s, c, WEFT_STRIP_KV, s->first_strip) * heads_of_kv(c);
+    s->n_heads = strip_first(s, c, WEFT_STRIP_KV, end) * heads_of_kv(c) - s->first_head;
+    s->first_ffn = strip_first(s, c, WEFT_STRIP_FFN, s->first_strip);
+    s->n_ffn = strip_first(s, c, WEFT_STRIP_FFN, end) - s->first_ffn;
+    s->first_id = strip_first(s, c, WEFT_STRIP_IDS, s->first_strip);
+    s->n_ids = strip_first(s, c, WEFT_STRIP_IDS, end) - s->first_id;
+}
+
+/* Ends of the strips here, counted from the slice's first kv head, MLP column or id. */
+static weft_status list_strips(weft_model *m)
+{
+    const weft_model_slice *s = &m->slice;
+    if (s->n_strips == 0)
+        return WEFT_OK;
+    WEFT_TRY(weft_i_alloc_array(m->ctx->alloc, WEFT_STRIP_KINDS * s->n_strips, sizeof(int64_t),
+                                &m->strip_ends));
+    for (int kind = 0; kind < WEFT_STRIP_KINDS; kind++) {
+        const int64_t first = strip_first(s, &m->config, kind, s->first_strip);
+        for (int64_t i = 0; i < s->n_strips; i++)
+            m->strip_ends[kind * s->n_strips + i] =
+                strip_first(s, &m->config, kind, s->first_strip + i + 1) - first;
+    }
+    return WEFT_OK;
 }
 
 /* ---- pieces ---- */
@@ -180,6 +221,8 @@ weft_status weft_i_model_from_slice(weft_model **out,
     if (m->slice.n_items == 0)
         m->slice.n_items = config->n_layers + 2 - slice->first_item;
     weft_status st = check(&m->slice, config);
+    if (st == WEFT_OK)
+        st = list_strips(m);
     if (st == WEFT_OK)
         st = build(m, config, &m->slice);
     if (st != WEFT_OK) {

@@ -19,7 +19,9 @@ typedef struct weft_model_slice {
         is_first; /* owns what every slice beside this one has whole: norms, row biases, positions */
     bool
         is_kv_copied; /* a kv head of the model lies in several slices: gradients of keys and values are partial everywhere */
-    bool is_sequence_parallel; /* norms see a part of the tokens: their gradients are partial */
+    int64_t n_all_strips;          /* that the whole model's products are computed in; 0: whole */
+    int64_t first_strip, n_strips; /* of them those here */
+    bool is_sequence_parallel;     /* norms see a part of the tokens: their gradients are partial */
 } weft_model_slice;
 
 /** All of the model. */
@@ -37,6 +39,21 @@ weft_status weft_i_model_from_slice(weft_model **out,
                                     const weft_config *config,
                                     weft_dtype dtype,
                                     const weft_model_slice *slice);
+
+/**
+ * Strips: the model's kv groups (heads that share keys and values), MLP columns and ids are dealt out to n_all strips, and
+ * a slice is a run of strips. Its products are computed strip by strip, so that a strip's numbers are the same in whatever
+ * slice it lies.
+ */
+typedef enum weft_strip_kind {
+    WEFT_STRIP_KV, /* heads of keys and values, and with each the query heads that use it */
+    WEFT_STRIP_FFN,
+    WEFT_STRIP_IDS,
+    WEFT_STRIP_KINDS
+} weft_strip_kind;
+
+/** The slice's heads, MLP columns and ids, those of its strips: first_strip, n_strips and n_all_strips are given. */
+void weft_i_slice_from_strips(weft_model_slice *s, const weft_config *c);
 
 /** What m was built as; the whole for a list of one's own (zeros). */
 const weft_model_slice *weft_i_model_slice(const weft_model *m);
