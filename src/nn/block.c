@@ -6,6 +6,9 @@
  *   x -> norm1 -> [enter column] -> q | k | v -> attention -> out -> [leave row] -> + bias, dropout, + x = mid
  *   mid -> norm2 -> [enter column] -> up (gate | up) -> act -> down -> [leave row] -> + bias, dropout, + mid = y
  *
+ * In strips (linear_strips.c) `out`, `down` and the input gradients before [enter column] are the strips' own, one below the
+ * other, until their region adds them up.
+ *
  * Items: what each step leaves for backward. norm outputs and the activated product are cheap: norm.c and mlp.c make them
  * again from x, mid and up. The gradient of every product's output is an item too, so that weight gradients can wait.
  *

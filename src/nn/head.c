@@ -12,6 +12,7 @@
  *  3. A row whose target is -100 has loss 0 and gradient 0.
  *  4. Backward cuts into the same chunks wherever the logits' gradient comes from, so the same one gives the same bits.
  *  5. Chunks depend on rows and the whole vocabulary alone, so all ranks of a cut one go through the same.
+ * In strips (linear_strips.c) the sum of exponentials is taken of every strip by itself, and the regions add the strips up.
  * Where the stream has a part of the rows (sequence parallelism) the norm is taken once, over the rows here, and the chunks are
  * cut from what the region makes of it: all rows.
  * Communication: none of its own; the head's input and the three vocabulary numbers are regions.

@@ -31,6 +31,7 @@ typedef enum weft_pass { WEFT_PASS_FORWARD, WEFT_PASS_BACKWARD } weft_pass;
  *   HEAD_INPUT    the head's input: forward as ENTER_COLUMN; its backward is the head's input gradient
  *   EMBEDDING_OUT after the vocabulary-parallel embedding: forward sums (or scatters), backward copies (or gathers)
  *   LOGITS        f32 logits of a vocabulary cut over ranks, where somebody wants them: forward gathers the columns
+ * Of products in strips (--tp-strips) what enters a sum is the strips' results, one below the other.
  *   ATTENTION_KV, DISPATCH, COMBINE  reserved for context and expert parallelism
  */
 typedef enum weft_region_kind {
