@@ -186,6 +186,11 @@ static void note_model(const weft_train_session *s)
                           : l->zero_stage == 2 ? "ZeRO stage 2"
                                                : "ZeRO stage 3",
                           l->is_reproducible ? ", reproducible" : "");
+    if (l->is_reproducible && l->tp > 1 && l->n_strips == 0)
+        weft_i_train_note(s,
+                          "reproducible with --tp %d; to have these bits with another --tp too, "
+                          "see --tp-strips",
+                          l->tp);
     if (l->pace != NULL)
         weft_i_train_note(s, "paced: layers and messages take the times that %s states",
                           s->options->layout.pace);

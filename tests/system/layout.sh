@@ -22,6 +22,9 @@ says out "     7    0    3    1  blocks 3-4, norm + head  5         1         54
 expect 0 "$weft" layout --model "$work/untied.json" --pp 2 --pp-schedule interleaved --pp-chunks 2 --stage-layers 1,2,3,1
 says out "embedding | blocks 2-4"
 says out "blocks 0-1 | norm + head"
+expect 0 "$weft" layout --model "$work/untied.json" --tp 2 --tp-strips 2
+says out "tp 2 in 2 strips"
+says out "     1    0    1    0  embedding, blocks 0-4, norm + head  3-5       1         36-70         129-256"
 expect 0 "$weft" layout --model "$work/untied.json" --dp 2 --pp 2 --rank-order pp-dp-tp
 says out "     1    0    0    1"
 
@@ -49,6 +52,10 @@ for a, b in zip(map["ranks"], run["ranks"]):
 END
 }
 check untied --dp 2 --tp 2 --zero-stage 3 --micro-batch-size 1 --global-batch-size 5
+check tied --tp 2 --tp-strips 2 --dp 2 --zero-stage 2 --micro-batch-size 1 --global-batch-size 3
+says err "ranks: 4 as threads of this process, tp 2 in 2 strips, dp 2, ZeRO stage 2"
+check untied --tp 2 --reproducible --micro-batch-size 1 --global-batch-size 3
+says err "to have these bits with another --tp too, see --tp-strips"
 check tied --pp 3 --pp-schedule zb-h1 --micro-batch-size 1 --global-batch-size 4
 check tied --dp 2 --pp 2 --tp 2 --sequence-parallel --zero-stage 1 --micro-batch-size 2 --global-batch-size 8 \
     --recompute selective
@@ -72,6 +79,10 @@ expect 4 "$weft" layout --model "$work/untied.json" --tp 8
 says err "--tp 1 to 6 work here (uneven cuts too); with as many ranks: --dp 1 --tp 4 --pp 2"
 expect 4 "$weft" layout --model "$work/untied.json" --tp 7
 says err "--tp 1 to 6 work"
+expect 4 "$weft" layout --model "$work/untied.json" --tp 2 --tp-strips 3
+says err "--tp-strips 2 to 2 work here"
+expect 4 "$weft" layout --model "$work/untied.json" --tp 3 --tp-strips 2
+says err "use --tp-strips 3, or --tp 1 to 2"
 expect 4 "$weft" layout --model "$work/untied.json" --ranks 6 --tp 4
 says err "--ranks 4 and --ranks 8"
 expect 4 "$weft" layout --model "$work/untied.json" --pp 2 --stage-layers 3,5
