@@ -10,6 +10,7 @@
 #include "infer/collect.h"
 #include "infer/decode.h"
 #include "nn/layout_context.h"
+#include "parallel/compare_start.h"
 #include "parallel/ranks.h"
 
 #include <inttypes.h>
@@ -99,6 +100,30 @@ static weft_status open_inputs(generate_session *s,
     return weft_i_collector_init(&s->collector, s->mesh, &s->prompts, s->decoding.n_seqs);
 }
 
+typedef struct generate_start {
+    const generate_session *session;
+    const weft_generate_options *options;
+} generate_start;
+
+/* weft_start_texts_fn */
+static weft_status add_texts(weft_str *options, weft_str *data, const void *user)
+{
+    const generate_start *const start = user;
+    const generate_session *const s = start->session;
+    const weft_generate_options *const o = start->options;
+
+    WEFT_TRY(weft_i_str_addf(options,
+                             "max_new_tokens %" PRId64 ", temperature %.17g, top_k %" PRId64
+                             ", top_p %.17g, seed %" PRId64
+                             ", ignore_eos %d, micro_batch_size %" PRId64,
+                             o->max_new_tokens, o->temperature, o->top_k, o->top_p, o->layout.seed,
+                             o->ignore_eos, s->decoding.n_seqs));
+    for (int64_t i = 0; i < s->prompts.n; i++)
+        WEFT_TRY(weft_i_start_add_ids(data, s->prompts.sequence[i].ids,
+                                      s->prompts.sequence[i].n_prompt));
+    return WEFT_OK;
+}
+
 static void note(const generate_session *s)
 {
     const weft_generate_callbacks *callbacks = s->decoding.callbacks;
@@ -180,9 +205,11 @@ static weft_status run_rank(void *user, weft_mesh *mesh)
     const generate_call *call = user;
     const weft_generate_options *o = call->options;
     generate_session s = {.mesh = mesh, .ctx = mesh->ctx, .is_speaker = mesh->world_rank == 0};
+    const generate_start begun = {.session = &s, .options = o};
     weft_status st = WEFT_OK;
 
     WEFT_TRY_GOTO(st, weft_i_mesh_agree(mesh, open_inputs(&s, o, call->callbacks)), out);
+    WEFT_TRY_GOTO(st, weft_i_mesh_compare_start(mesh, &s.source, add_texts, &begun), out);
     WEFT_TRY_GOTO(st,
                   weft_i_decoder_create(&s.decoder, mesh, &s.source, &s.prompts, &s.decoding,
                                         (uint64_t)o->layout.seed),

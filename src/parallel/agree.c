@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define TEXT_BYTES 1024  /* of a message that is passed on: whole I64s */
-#define VALUE_BYTES 4096 /* of a value that differs */
+#define VALUE_BYTES 4096 /* of a value that differs, at a time */
 #define SHOWN_BYTES 96   /* of it in the message */
 #define BEFORE_BYTES 24  /* shown before the first difference */
 
@@ -121,6 +121,10 @@ static void quote(char *out, size_t size, const char *text, size_t at)
     const size_t n = strlen(text + from);
     (void)snprintf(out, size, "\"%s%.*s%s\"", from > 0 ? "..." : "", (int)SHOWN_BYTES, text + from,
                    n > SHOWN_BYTES ? "..." : "");
+    for (; *out != '\0'; out++) {
+        if (*out == '\n')
+            *out = ' ';
+    }
 }
 
 /* "rank 2", "ranks 2, 5": those whose value is not `usual`'s; *first is one of them. */
@@ -141,29 +145,48 @@ name_the_odd(char *out, size_t size, const uint64_t *hashes, int *first, int n_r
     (void)snprintf(out, size, "%s %s", n_odd == 1 ? "rank" : "ranks", list);
 }
 
+/*
+ * Of two ranks' values the stretch in which they first differ; all come here together and see the same bytes, so all end at
+ * the same stretch. values: [size][VALUE_BYTES], every rank's.
+ */
+static weft_status
+find_difference(weft_comm *world, const weft_agreed *item, char *values, int a, int b)
+{
+    const size_t n_bytes = strlen(item->value);
+    char mine[VALUE_BYTES] = "";
+    const weft_message gather = {.op = WEFT_COMM_ALL_GATHER,
+                                 .dtype = WEFT_DTYPE_I64,
+                                 .send = mine,
+                                 .recv = values,
+                                 .n_elems = world->size * WORDS(VALUE_BYTES),
+                                 .is_host = true,
+                                 .tensor = item->what};
+    const char *const of_a = values + (size_t)a * VALUE_BYTES;
+    const char *const of_b = values + (size_t)b * VALUE_BYTES;
+    /* By halves, so that what comes before the difference is there too. */
+    for (size_t at = 0;; at += VALUE_BYTES / 2) {
+        (void)snprintf(mine, sizeof(mine), "%s", item->value + WEFT_MIN(at, n_bytes));
+        WEFT_TRY(weft_comm_call(world, &gather));
+        if (strcmp(of_a, of_b) != 0 || of_a[0] == '\0')
+            return WEFT_OK;
+    }
+}
+
 /* All ranks come here together. */
 static weft_status
 name_difference(weft_mesh *m, const uint64_t *hashes, const weft_agreed *items, int n, int at)
 {
     weft_comm *const world = m->comm[WEFT_AXIS_WORLD];
     weft_alloc *const alloc = m->ctx->alloc;
-    char mine[VALUE_BYTES] = "", names[256], odd_text[160], usual_text[160];
+    const int usual = most_common(hashes, world->size, n, at);
+    int odd = usual;
+    char names[256], odd_text[160], usual_text[160];
     void *p = NULL;
+    name_the_odd(names, sizeof(names), hashes, &odd, world->size, n, at);
     WEFT_TRY(weft_i_alloc_new(alloc, (size_t)world->size, VALUE_BYTES, &p));
-    const char *const values = p;
-    (void)snprintf(mine, sizeof(mine), "%s", items[at].value);
-    const weft_message gather = {.op = WEFT_COMM_ALL_GATHER,
-                                 .dtype = WEFT_DTYPE_I64,
-                                 .send = mine,
-                                 .recv = p,
-                                 .n_elems = world->size * WORDS(VALUE_BYTES),
-                                 .is_host = true,
-                                 .tensor = items[at].what};
-    weft_status st = weft_comm_call(world, &gather);
+    weft_status st = find_difference(world, &items[at], p, odd, usual);
     if (st == WEFT_OK) {
-        const int usual = most_common(hashes, world->size, n, at);
-        int odd = usual;
-        name_the_odd(names, sizeof(names), hashes, &odd, world->size, n, at);
+        const char *const values = p;
         const char *const a = values + (size_t)odd * VALUE_BYTES;
         const char *const b = values + (size_t)usual * VALUE_BYTES;
         size_t i = 0;

@@ -54,7 +54,7 @@ typedef struct weft_agreed {
 /**
  * Compares over all ranks; where one differs from most it is named, with both values.
  *
- * @collective  world: 1 all_gather of n I64 a rank; on a difference 1 of 512 I64 a rank more
+ * @collective  world: 1 all_gather of n I64 a rank; on a difference those of 512 I64 a rank that it takes to reach it
  * @return      WEFT_OK | MISMATCH on every rank
  */
 weft_status weft_i_mesh_compare(weft_mesh *m, const weft_agreed *items, int n);

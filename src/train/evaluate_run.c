@@ -5,10 +5,13 @@
  */
 #include "base/clock.h"
 #include "base/ctx.h"
+#include "formats/json.h"
 #include "nn/layout_context.h"
+#include "parallel/compare_start.h"
 #include "parallel/ranks.h"
 #include "parallel/replica.h"
 #include "train/evaluate.h"
+#include "train/trainer_state.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -109,6 +112,29 @@ static void note(const eval_session *s)
         c->note(c->user, line);
 }
 
+typedef struct eval_start {
+    const eval_session *session;
+    const weft_eval_options *options;
+} eval_start;
+
+/* weft_start_texts_fn */
+static weft_status add_texts(weft_str *options, weft_str *data, const void *user)
+{
+    const eval_start *const start = user;
+    const eval_session *const s = start->session;
+    const weft_eval_options *const o = start->options;
+    json_t *files = NULL;
+
+    WEFT_TRY(weft_i_str_addf(options,
+                             "seq_length %" PRId64 ", micro_batch_size %" PRId64 ", tokens %" PRId64
+                             ", seed %" PRId64,
+                             s->job.seq_length, s->job.n_seqs, s->job.n_tokens, o->layout.seed));
+    WEFT_TRY(weft_i_trainer_state_data(&files, o->data, o->n_data, s->data, -1));
+    const weft_status st = weft_i_json_add_value(data, files);
+    json_decref(files);
+    return st;
+}
+
 static void close_session(eval_session *s)
 {
     weft_run_destroy(s->run);
@@ -133,6 +159,7 @@ static weft_status run_rank(void *user, weft_mesh *mesh)
     const weft_eval_options *o = call->options;
     const bool is_speaker = mesh->world_rank == 0;
     eval_session s = {.mesh = mesh, .ctx = mesh->ctx};
+    const eval_start begun = {.session = &s, .options = o};
     weft_evaluation evaluation;
     double start = 0.0;
     weft_status st = WEFT_OK;
@@ -140,6 +167,7 @@ static weft_status run_rank(void *user, weft_mesh *mesh)
     WEFT_TRY_GOTO(
         st, weft_i_mesh_agree(mesh, open_inputs(&s, o, is_speaker ? call->callbacks : &silent)),
         out);
+    WEFT_TRY_GOTO(st, weft_i_mesh_compare_start(mesh, &s.source, add_texts, &begun), out);
     WEFT_TRY_GOTO(st, take_memory(&s, (uint64_t)o->layout.seed), out);
     note(&s);
     weft_i_mesh_begin(mesh);

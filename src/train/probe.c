@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/sum.h"
 #include "nn/layout_context.h"
+#include "parallel/compare_start.h"
 #include "parallel/plan_forward.h"
 #include "parallel/ranks.h"
 #include "train/probe_output.h"
@@ -78,6 +79,29 @@ static weft_status open_inputs(probe_session *s, const weft_probe_options *o)
         weft_log(s->ctx, WEFT_LOG_WARN, "train",
                  "%s: no target is counted: the loss and all gradients are 0", o->batch);
     return check_out(s, o);
+}
+
+typedef struct probe_start {
+    const probe_session *session;
+    const weft_probe_options *options;
+} probe_start;
+
+/* weft_start_texts_fn */
+static weft_status add_texts(weft_str *options, weft_str *data, const void *user)
+{
+    const probe_start *const start = user;
+    const probe_session *const s = start->session;
+    const weft_probe_options *const o = start->options;
+    const weft_probe_batch *const b = &s->batch;
+
+    WEFT_TRY(weft_i_str_addf(options,
+                             "micro_batch_size %" PRId64 ", grads %d, seed %" PRId64 ", out %s",
+                             s->micro_batch, s->is_grads, o->layout.seed, o->out));
+    WEFT_TRY(
+        weft_i_str_addf(data, "input_ids [%" PRId64 ", %" PRId64 "] ", b->n_seqs, b->n_tokens));
+    WEFT_TRY(weft_i_start_add_ids(data, b->ids, b->n_seqs * b->n_tokens));
+    WEFT_TRY(weft_i_str_addf(data, "labels "));
+    return weft_i_start_add_ids(data, b->targets, b->n_seqs * b->n_tokens);
 }
 
 static weft_status take_host(probe_session *s, int64_t n_logits)
@@ -224,7 +248,9 @@ static void close_session(probe_session *s)
 static weft_status
 run_session(weft_probe_result *out, probe_session *s, const weft_probe_options *o)
 {
+    const probe_start begun = {.session = s, .options = o};
     WEFT_TRY(weft_i_mesh_agree(s->mesh, open_inputs(s, o)));
+    WEFT_TRY(weft_i_mesh_compare_start(s->mesh, &s->source, add_texts, &begun));
     WEFT_TRY(take_memory(s, o));
     WEFT_TRY(weft_i_probe_output_create(&s->output, o->out, s->mesh, s->replica.model, &s->source,
                                         &s->batch, s->is_grads));

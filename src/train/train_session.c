@@ -12,6 +12,7 @@
 #include "base/env.h"
 #include "base/file.h"
 #include "nn/layout_context.h"
+#include "parallel/compare_start.h"
 #include "parallel/ranks.h"
 #include "parallel/stage_cut.h"
 #include "train/out_lock.h"
@@ -122,7 +123,8 @@ static weft_status open_data(weft_train_session *s)
 static weft_status open_state(weft_train_session *s)
 {
     WEFT_TRY(weft_i_trainer_state_settings(&s->state.settings, &s->settings, s->source.dtype));
-    WEFT_TRY(weft_i_trainer_state_data(&s->state.data, s->options, &s->sampler));
+    WEFT_TRY(weft_i_trainer_state_data(&s->state.data, s->options->data, s->options->n_data,
+                                       s->data, s->sampler.n_tokens));
     if (s->resume_dir[0] == '\0')
         return WEFT_OK;
     WEFT_TRY(weft_i_trainer_state_compare(&s->saved, &s->state, s->resume_dir, &s->notes));
@@ -151,13 +153,21 @@ static weft_status open_inputs(weft_train_session *s)
     return open_state(s);
 }
 
+/* weft_start_texts_fn: settings and data as they will stand in the checkpoint. */
+static weft_status add_texts(weft_str *options, weft_str *data, const void *user)
+{
+    const weft_trainer_state *state = user;
+    WEFT_TRY(weft_i_json_add_value(options, state->settings));
+    return weft_i_json_add_value(data, state->data);
+}
+
 weft_status weft_i_train_session_open(weft_train_session *s)
 {
     s->metrics.file.fd = -1;
     s->lock = -1;
     WEFT_TRY(find_checkpoint(s));
     WEFT_TRY(weft_i_mesh_agree(s->mesh, open_inputs(s)));
-    return weft_i_train_compare_ranks(s);
+    return weft_i_mesh_compare_start(s->mesh, &s->source, add_texts, &s->state);
 }
 
 /* ---- saying what there is ---- */

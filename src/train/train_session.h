@@ -58,15 +58,6 @@ typedef struct weft_train_session {
  */
 weft_status weft_i_train_session_open(weft_train_session *s);
 
-/**
- * Before memory is taken: whether all ranks run the same version with the same config, tensors, options and data.
- * train_compare.c.
- *
- * @collective  every rank
- * @return      WEFT_OK | MISMATCH the rank and the thing that differ
- */
-weft_status weft_i_train_compare_ranks(const weft_train_session *s);
-
 /** Plans by a dry run, refuses what does not fit, takes all memory, fills it, says so in notes. */
 weft_status weft_i_train_session_take(weft_train_session *s);
 

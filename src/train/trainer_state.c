@@ -151,27 +151,30 @@ static weft_status hash_stream(const weft_dataset *d, uint64_t *hash)
 }
 
 weft_status weft_i_trainer_state_data(json_t **out,
-                                      const weft_train_options *options,
-                                      const weft_sampler *training)
+                                      const char **files,
+                                      size_t n_files,
+                                      const weft_dataset *data,
+                                      int64_t train_tokens)
 {
     bool ok = true;
     uint64_t hash = 0;
     char text[32];
-    WEFT_TRY(hash_stream(training->data, &hash));
+    WEFT_TRY(hash_stream(data, &hash));
     WEFT_TRY(weft_i_str_print(text, sizeof(text), "%016llx", (unsigned long long)hash));
     json_t *o = json_object();
-    json_t *files = json_array();
-    for (size_t i = 0; i < options->n_data; i++) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n_files; i++) {
         uint64_t n_bytes = 0;
-        (void)weft_i_file_size(options->data[i], &n_bytes); /* a pipe has none: 0 */
+        (void)weft_i_file_size(files[i], &n_bytes); /* a pipe has none: 0 */
         json_t *file = json_object();
-        put(file, "path", text_or_mark(options->data[i]), &ok);
+        put(file, "path", text_or_mark(files[i]), &ok);
         put(file, "bytes", json_integer((json_int_t)n_bytes), &ok);
-        ok = json_array_append_new(files, file) == 0 && ok;
+        ok = json_array_append_new(list, file) == 0 && ok;
     }
-    put(o, "files", files, &ok);
-    put(o, "tokens", json_integer(weft_i_dataset_tokens(training->data)), &ok);
-    put(o, "train_tokens", json_integer(training->n_tokens), &ok);
+    put(o, "files", list, &ok);
+    put(o, "tokens", json_integer(weft_i_dataset_tokens(data)), &ok);
+    if (train_tokens >= 0)
+        put(o, "train_tokens", json_integer(train_tokens), &ok);
     put(o, "hash", json_string(text), &ok);
     return finish(out, o, ok);
 }

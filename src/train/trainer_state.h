@@ -34,12 +34,14 @@ weft_status
 weft_i_trainer_state_settings(json_t **out, const weft_train_settings *settings, weft_dtype dtype);
 
 /**
- * What the run is trained on: each file's path and bytes, tokens of the stream, tokens of its training part, and a hash
+ * What a run reads: each file's path and bytes, tokens of the stream, tokens of its training part (-1: left out), and a hash
  * of tokens at its start, middle and end.
  */
 weft_status weft_i_trainer_state_data(json_t **out,
-                                      const weft_train_options *options,
-                                      const weft_sampler *training);
+                                      const char **files,
+                                      size_t n_files,
+                                      const weft_dataset *data,
+                                      int64_t train_tokens);
 
 /** A whole number of the settings; `fallback` when it is not there. */
 int64_t weft_i_trainer_state_number(const weft_trainer_state *s, const char *key, int64_t fallback);

@@ -66,6 +66,20 @@ out:
     return st;
 }
 
+weft_status weft_i_source_describe(const weft_source *s, weft_str *config, weft_str *header)
+{
+    char shape[96];
+    WEFT_TRY(weft_i_hf_config_write(&s->hf, config->alloc, s->dtype, config));
+    if (s->weights == NULL)
+        return weft_i_str_addf(header, "fresh weights");
+    for (size_t i = 0; i < weft_i_st_count(s->weights); i++) {
+        const weft_st_tensor *t = weft_i_st_at(s->weights, i);
+        WEFT_TRY(weft_i_str_addf(header, "%s %s %s\n", t->name, t->dtype_name,
+                                 weft_i_shape_text(&t->shape, shape, sizeof(shape))));
+    }
+    return WEFT_OK;
+}
+
 void weft_i_source_unmap(weft_source *s)
 {
     weft_i_st_close(s->weights);

@@ -28,6 +28,12 @@ void weft_i_source_close(weft_source *s, weft_ctx *ctx);
  */
 void weft_i_source_warn_tokenizer(const weft_source *s, const weft_ctx *ctx);
 
+/**
+ * What tells one source from another: the config as it would be saved, and name, type and shape of every tensor ("fresh
+ * weights" without files). Both texts are empty ones that weft_i_str_init made.
+ */
+weft_status weft_i_source_describe(const weft_source *s, weft_str *config, weft_str *header);
+
 /** Unmaps the weights; what was loaded stays. */
 void weft_i_source_unmap(weft_source *s);
 
