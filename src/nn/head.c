@@ -318,8 +318,7 @@ chunk_backward(weft_exec *e, const weft_head *head, chunk *c, head_gradients *g,
     const weft_region_kind kind = WEFT_REGION_HEAD_INPUT;
     weft_view dh;
     weft_view dh_sum;
-    WEFT_TRY(weft_exec_view(e, c->h.dtype, c->h.rows * weft_i_linear_stack(&head->product),
-                            head->cols, &dh));
+    WEFT_TRY(weft_exec_view(e, c->h.dtype, c->h.rows, head->cols, &dh));
     WEFT_TRY(chunk_input_gradient(e, head, c, dh));
     WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_BACKWARD, dh, &dh_sum));
     WEFT_TRY(chunk_weight_gradient(e, head, c, &g->weight));
@@ -360,8 +359,31 @@ static weft_status backward_chunks(weft_layer_io *io, const weft_head *head, hea
     return WEFT_OK;
 }
 
-/* A cut stream: norm, one region, the chunks of all rows, one region, the norm's gradients. */
-static weft_status backward_cut(weft_layer_io *io, const weft_head *head, head_gradients *g)
+/* dh of a chunk's rows [first, first + rows) of every strip into the whole stack of strips. */
+static weft_status chunk_into_stack(
+    weft_exec *e, const weft_head *head, const chunk *c, int64_t first, weft_view whole)
+{
+    const int64_t n = weft_i_linear_stack(&head->product);
+    const int64_t rows = c->h.rows;
+    const int64_t all_rows = whole.rows / n;
+    weft_view dh;
+    if (n == 1)
+        return chunk_input_gradient(e, head, c, weft_view_rows(whole, first, rows));
+    WEFT_TRY(weft_exec_view(e, whole.dtype, n * rows, whole.cols, &dh));
+    WEFT_TRY(chunk_input_gradient(e, head, c, dh));
+    for (int64_t i = 0; i < n; i++) {
+        const weft_copy_args copy = {.dst = weft_view_rows(whole, i * all_rows + first, rows),
+                                     .src = weft_view_rows(dh, i * rows, rows)};
+        WEFT_TRY(weft_exec_op(e, WEFT_OP_COPY, &copy));
+    }
+    return WEFT_OK;
+}
+
+/*
+ * A cut stream: norm, one region, the chunks of all rows, one region, the norm's gradients. So with strips on any stream:
+ * the norm's gradients are sums over all rows then, whatever its cut.
+ */
+static weft_status backward_whole(weft_layer_io *io, const weft_head *head, head_gradients *g)
 {
     weft_exec *e = io->exec;
     const weft_region_kind kind = WEFT_REGION_HEAD_INPUT;
@@ -372,13 +394,14 @@ static weft_status backward_cut(weft_layer_io *io, const weft_head *head, head_g
     weft_view dh;
     weft_view dh_sum;
     WEFT_TRY(chunk_norm(e, head, &whole));
-    WEFT_TRY(weft_exec_view(e, whole.h.dtype, all_rows, head->cols, &dh));
+    WEFT_TRY(weft_exec_view(e, whole.h.dtype, all_rows * weft_i_linear_stack(&head->product),
+                            head->cols, &dh));
     for (int64_t first = 0; first < all_rows; first += step) {
         const size_t mark = weft_exec_mark(e);
         const int64_t rows = WEFT_MIN(step, all_rows - first);
         chunk c = {.h = weft_view_rows(whole.h, first, rows)};
         WEFT_TRY(chunk_gradient(io, head, &c, first));
-        WEFT_TRY(chunk_input_gradient(e, head, &c, weft_view_rows(dh, first, rows)));
+        WEFT_TRY(chunk_into_stack(e, head, &c, first, dh));
         WEFT_TRY(chunk_weight_gradient(e, head, &c, &g->weight));
         weft_exec_reset(e, mark);
     }
@@ -399,7 +422,8 @@ static weft_status head_backward(weft_layer *l, weft_layer_io *io, unsigned part
     if (!weight_of(head)->is_frozen)
         WEFT_TRY(weft_exec_grad_begin(e, weight_of(head), &g.weight));
     WEFT_TRY(weft_i_norm_grad_begin(e, &head->norm, &g.norm));
-    WEFT_TRY(io->shape.is_stream_cut ? backward_cut(io, head, &g) : backward_chunks(io, head, &g));
+    const bool is_whole = io->shape.is_stream_cut || head->product.n_strips > 0;
+    WEFT_TRY(is_whole ? backward_whole(io, head, &g) : backward_chunks(io, head, &g));
     if (!weight_of(head)->is_frozen)
         WEFT_TRY(weft_exec_grad_end(e, weight_of(head)));
     return weft_i_norm_grad_end(e, &head->norm, &g.norm);

@@ -54,10 +54,21 @@ weft_status weft_i_norm_grad_begin(weft_exec *e, const weft_norm *n, weft_norm_t
     return WEFT_OK;
 }
 
-weft_status weft_i_norm_backward_weight(weft_exec *e,
-                                        const weft_norm *n,
-                                        const weft_norm_backward *b,
-                                        weft_norm_targets *t)
+/* v with all rows, where a method wants that; else as it is. */
+static weft_status all_rows(weft_exec *e, weft_view *v)
+{
+    const weft_region_kind kind = WEFT_REGION_NORM_ROWS;
+    const weft_view here = *v;
+    if (here.data == NULL && here.rows == 0)
+        return WEFT_OK;
+    WEFT_TRY(weft_exec_region_start(e, kind, WEFT_PASS_FORWARD, here, v));
+    return weft_exec_region_finish(e, kind, WEFT_PASS_FORWARD, here, *v);
+}
+
+static weft_status weight_gradients(weft_exec *e,
+                                    const weft_norm *n,
+                                    const weft_norm_backward *b,
+                                    weft_norm_targets *t)
 {
     /* The bias alone, where the operation cannot do both: the gain is frozen, or only one of the two adds. */
     const bool is_bias_apart = t->is_bias && (!t->is_gain || t->bias.is_added != t->gain.is_added);
@@ -80,6 +91,25 @@ weft_status weft_i_norm_backward_weight(weft_exec *e,
     }
     t->gain.is_added = true;
     t->bias.is_added = true;
+    return WEFT_OK;
+}
+
+weft_status weft_i_norm_backward_weight(weft_exec *e,
+                                        const weft_norm *n,
+                                        const weft_norm_backward *b,
+                                        weft_norm_targets *t)
+{
+    const size_t mark = weft_exec_mark(e);
+    weft_norm_backward whole = *b;
+    if (!t->is_gain && !t->is_bias)
+        return WEFT_OK;
+    WEFT_TRY(all_rows(e, &whole.x));
+    WEFT_TRY(all_rows(e, &whole.dy));
+    WEFT_TRY(all_rows(e, &whole.rstd));
+    if (n->kind == WEFT_NORM_LAYER)
+        WEFT_TRY(all_rows(e, &whole.mean));
+    WEFT_TRY(weight_gradients(e, n, &whole, t));
+    weft_exec_reset(e, mark);
     return WEFT_OK;
 }
 

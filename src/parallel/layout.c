@@ -163,11 +163,6 @@ static weft_status choose_strips(weft_layout *l, int64_t n_strips)
                   "--tp-strips %lld are fewer than the ranks of --tp %d, and each needs one; use "
                   "--tp-strips %d, or --tp 1 to %lld",
                   (long long)n_strips, l->tp, l->tp, (long long)n_strips);
-    if (n_strips > 0 && l->is_sequence_parallel)
-        WEFT_FAIL(WEFT_STATUS_LAYOUT,
-                  "--tp-strips %lld does not go together with --sequence-parallel, which adds the "
-                  "norms' gradients rank by rank; leave one of them out",
-                  (long long)n_strips);
     if (n_strips > 0 && l->is_data_parallel && l->n_ranks > 1)
         WEFT_FAIL(WEFT_STATUS_LAYOUT,
                   "--strategy data-parallel computes the loss of whole logits on rank 0, and "

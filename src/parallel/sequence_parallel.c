@@ -11,7 +11,8 @@
  * Communication (tp), in the model's type, R rows of C elements:
  *   ENTER_COLUMN, HEAD_INPUT    forward all_gather [R, C], backward reduce_scatter [R, C]
  *   LEAVE_ROW, EMBEDDING_OUT    forward reduce_scatter [R, C], backward all_gather [R, C]
- * and forward's ENTER_COLUMN again in each backward: what was gathered is not kept.
+ * and forward's ENTER_COLUMN again in each backward: what was gathered is not kept. With --tp-strips the sums are
+ * strip_sums.c's, and norms' weight gradients are no shares: NORM_ROWS gathers their inputs, [R, C] twice, statistics [R, 1].
  * Invariants
  *  1. A sum is added in rank order and rounded once, as tensor_parallel.c's: the same bits in forward with and without
  *     --sequence-parallel.
@@ -30,16 +31,18 @@ void weft_i_sequence_rows(const void *axis, int64_t rows, int64_t *first, int64_
     *n = weft_i_split_count(rows, 1, a->comm->size, a->comm->rank);
 }
 
-bool weft_i_sequence_has(weft_region_kind kind)
+bool weft_i_sequence_has(const weft_tensor_axis *a, weft_region_kind kind)
 {
     return kind == WEFT_REGION_ENTER_COLUMN || kind == WEFT_REGION_HEAD_INPUT ||
-           kind == WEFT_REGION_LEAVE_ROW || kind == WEFT_REGION_EMBEDDING_OUT;
+           kind == WEFT_REGION_LEAVE_ROW || kind == WEFT_REGION_EMBEDDING_OUT ||
+           (kind == WEFT_REGION_NORM_ROWS && a->layout->n_strips > 0);
 }
 
 /* From a part of the rows to all of them. */
 static bool is_gather(weft_region_kind kind, weft_pass way)
 {
-    const bool is_entry = kind == WEFT_REGION_ENTER_COLUMN || kind == WEFT_REGION_HEAD_INPUT;
+    const bool is_entry = kind == WEFT_REGION_ENTER_COLUMN || kind == WEFT_REGION_HEAD_INPUT ||
+                          kind == WEFT_REGION_NORM_ROWS;
     return is_entry == (way == WEFT_PASS_FORWARD);
 }
 

@@ -134,8 +134,8 @@ region_shape(void *user, weft_region_kind kind, weft_pass way, weft_view in, wef
     if (kind == WEFT_REGION_LOGITS)
         out->ld = out->cols = weft_model_config(a->model)->vocab_size;
     else if (weft_i_strip_sum_has(a, kind, way))
-        out->rows = in.rows / weft_i_model_slice(a->model)->n_strips;
-    else if (a->is_sequence_parallel && weft_i_sequence_has(kind))
+        weft_i_strip_sum_shape(a, kind, in, out);
+    else if (a->is_sequence_parallel && weft_i_sequence_has(a, kind))
         weft_i_sequence_shape(a, kind, way, out);
     return WEFT_OK;
 }
@@ -144,10 +144,10 @@ static weft_status
 region_start(void *user, weft_region_kind kind, weft_pass way, weft_view in, weft_view out)
 {
     weft_tensor_axis *a = user;
-    if (a->is_sequence_parallel && weft_i_sequence_has(kind))
-        return weft_i_sequence_start(a, kind, way, in, out);
     if (weft_i_strip_sum_has(a, kind, way))
-        return weft_i_strip_sum_start(a, in, out);
+        return weft_i_strip_sum_start(a, in);
+    if (a->is_sequence_parallel && weft_i_sequence_has(a, kind))
+        return weft_i_sequence_start(a, kind, way, in, out);
     switch (kind) {
     case WEFT_REGION_ENTER_COLUMN:
     case WEFT_REGION_HEAD_INPUT:
@@ -162,6 +162,7 @@ region_start(void *user, weft_region_kind kind, weft_pass way, weft_view in, wef
         return start_sum(a, in, WEFT_REDUCTION_SUM);
     case WEFT_REGION_LOGITS:
         return gather_logits(a, in, out);
+    case WEFT_REGION_NORM_ROWS: /* every rank has all rows, or its own share of the gradient */
     case WEFT_REGION_ATTENTION_KV:
     case WEFT_REGION_DISPATCH:
     case WEFT_REGION_COMBINE:
@@ -176,7 +177,7 @@ region_finish(void *user, weft_region_kind kind, weft_pass way, weft_view in, we
     weft_tensor_axis *a = user;
     (void)in;
     WEFT_TRY(weft_i_tensor_wait(a));
-    return weft_i_strip_sum_has(a, kind, way) ? weft_i_strip_sum_finish(a, out) : WEFT_OK;
+    return weft_i_strip_sum_has(a, kind, way) ? weft_i_strip_sum_finish(a, kind, out) : WEFT_OK;
 }
 
 /* ---- gradients, layers ---- */

@@ -63,9 +63,15 @@ weft_status weft_i_tensor_wait(weft_tensor_axis *a);
 /** Whether a region of this kind, this way, adds up strips (weft_layout.n_strips > 0). */
 bool weft_i_strip_sum_has(const weft_tensor_axis *a, weft_region_kind kind, weft_pass way);
 
-/** out [rows, C] = the sum of all strips' rows; in [strips here * rows, C]. @collective tp: 1 all_gather, between the two */
-weft_status weft_i_strip_sum_start(weft_tensor_axis *a, weft_view in, weft_view out);
-weft_status weft_i_strip_sum_finish(weft_tensor_axis *a, weft_view out);
+/** Rows of the sum: those of one strip, or of them those of the stream here (sequence parallelism). */
+void weft_i_strip_sum_shape(const weft_tensor_axis *a,
+                            weft_region_kind kind,
+                            weft_view in,
+                            weft_view *out);
+
+/** out = the sum of all strips' rows; in [strips here * rows, C]. @collective tp: 1 all_gather, between the two */
+weft_status weft_i_strip_sum_start(weft_tensor_axis *a, weft_view in);
+weft_status weft_i_strip_sum_finish(weft_tensor_axis *a, weft_region_kind kind, weft_view out);
 
 /* ---- partial_gradients.c ---- */
 
@@ -81,7 +87,7 @@ weft_status weft_i_partial_sum(weft_tensor_axis *a, const weft_layer *l);
 void weft_i_sequence_rows(const void *axis, int64_t rows, int64_t *first, int64_t *n);
 
 /** Whether a region of this kind changes between a part of the rows and all of them. */
-bool weft_i_sequence_has(weft_region_kind kind);
+bool weft_i_sequence_has(const weft_tensor_axis *a, weft_region_kind kind);
 void weft_i_sequence_shape(const weft_tensor_axis *a,
                            weft_region_kind kind,
                            weft_pass way,

@@ -171,8 +171,6 @@ static void test_parallel_layout__strips_fit_ranks_and_model(void **state)
     CHECK_OK(weft_i_layout_make(&l, &o));
     CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "2 heads of keys");
     CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--tp-strips 2 to 2 work");
-    o.sequence_parallel = true;
-    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--sequence-parallel");
     o = usual();
     o.dp = 2;
     o.tp_strips = 2;

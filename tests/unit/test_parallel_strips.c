@@ -62,11 +62,12 @@ static void test_parallel_strips__tensor_ranks_give_one_ranks_bits(void **state)
         ranks_result one;
         setup(&c, *state, cases[i].model, cases[i].is_bf16);
         run(&one, &c, &alone);
-        for (int tp = 1; tp <= cases[i].strips; tp++) {
-            const ranks_layout l = {.tp = tp,
+        for (int k = 2; k <= 2 * cases[i].strips + 1; k++) {
+            const ranks_layout l = {.tp = k / 2,
                                     .strips = cases[i].strips,
-                                    .n_threads = 1 + tp % 2,
-                                    .recompute = recomputes[tp % 3]};
+                                    .is_sequence_parallel = k % 2 == 1,
+                                    .n_threads = 1 + k / 2 % 2,
+                                    .recompute = recomputes[k % 3]};
             check_same(&c, &one, &l);
         }
         ranks_result_fini(&one);
@@ -93,6 +94,10 @@ static void test_parallel_strips__products_give_one_ranks_bits(void **state)
         {&odd_gpt2_dropout, 4, {.dp = 1, .pp = 4, .recompute = "selective"}},
         {&three_kv, 3, {.dp = 2, .tp = 3, .stage = 1, .recompute = "selective"}},
         {&three_kv, 3, {.dp = 1, .tp = 2, .pp = 4, .schedule = "naive"}},
+        {&three_kv, 3, {.dp = 2, .tp = 3, .stage = 3, .is_sequence_parallel = true}},
+        {&three_kv,
+         3,
+         {.dp = 1, .tp = 2, .pp = 3, .schedule = "zb-h1", .is_sequence_parallel = true}},
     };
     ranks_case c = {.n_steps = 0};
     ranks_result one;
@@ -124,6 +129,7 @@ static void test_parallel_strips__results_are_near_whole_products(void **state)
         {&odd_tied, {.tp = 1, .strips = 2}, 2, 1},
         {&odd_gpt2, {.tp = 4, .strips = 6}, 3, 2},
         {&odd_gpt2_frozen, {.dp = 2, .tp = 2, .strips = 3, .stage = 3}, 3, 1},
+        {&odd_gpt2_dropout, {.tp = 4, .strips = 4, .is_sequence_parallel = true}, 2, 1},
     };
     for (size_t i = 0; i < WEFT_COUNT_OF(variants); i++) {
         ranks_parity_check(*state, &variants[i], true);

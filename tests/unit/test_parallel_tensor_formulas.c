@@ -52,12 +52,14 @@ static int64_t by_strips(const variant *v, int64_t n, int rank)
 static share share_of_strips(const variant *v, int rank)
 {
     const odd_model *m = v->model;
-    const share s = {.kv = by_strips(v, m->n_kv_heads, rank),
-                     .heads = by_strips(v, m->n_kv_heads, rank) * (m->n_heads / m->n_kv_heads),
-                     .ffn = by_strips(v, m->ffn, rank),
-                     .ids = by_strips(v, m->vocab, rank),
-                     .rows = v->micro_batch * v->n_tokens,
-                     .strips = even(v->strips, v->tp, rank)};
+    share s = {.kv = by_strips(v, m->n_kv_heads, rank),
+               .heads = by_strips(v, m->n_kv_heads, rank) * (m->n_heads / m->n_kv_heads),
+               .ffn = by_strips(v, m->ffn, rank),
+               .ids = by_strips(v, m->vocab, rank),
+               .rows = v->micro_batch * v->n_tokens,
+               .strips = even(v->strips, v->tp, rank)};
+    if (v->is_sequence_parallel)
+        s.rows = even(s.rows, v->tp, rank);
     return s;
 }
 
@@ -136,7 +138,7 @@ static int64_t partial(const variant *v, const share *s)
 {
     const odd_model *m = v->model;
     const int64_t norms = (m->is_gpt2 ? 4 : 2) * m->hidden;
-    return (v->is_sequence_parallel ? norms : 0) +
+    return (v->is_sequence_parallel && v->strips == 0 ? norms : 0) +
            (m->is_gpt2 ? 0 : 2 * s->copied * m->head_dim * m->hidden);
 }
 
@@ -145,7 +147,8 @@ static void check_memory(const variant *v, const ranks_result *r)
     for (int rank = 0; rank < v->tp; rank++) {
         const share s = share_of(v, rank);
         const int64_t n = weights(v->model, &s), head = v->model->is_gpt2 ? 2 : 1;
-        const int64_t at_head = v->is_sequence_parallel ? head * v->model->hidden : 0;
+        const int64_t at_head =
+            v->is_sequence_parallel && v->strips == 0 ? head * v->model->hidden : 0;
         const int64_t sum = WEFT_MAX(partial(v, &s), at_head);
         const size_t *const got = r->taken[rank];
         assert_int_equal(got[WEFT_MEM_PARAMETERS], line(n * (v->is_bf16 ? 2 : 4)));
@@ -182,16 +185,23 @@ static void add_micro_batch(sent *t, const variant *v, int rank, int64_t rows)
     const int64_t l = v->model->n_layers, c = v->model->hidden, e = v->is_bf16 ? 2 : 4;
     const bool is_full = v->recompute != NULL && strcmp(v->recompute, "full") == 0;
     const int n = v->tp;
+    const int64_t mine = even(rows, n, rank) * c * e;
     if (v->strips > 0) {
-        /* largest, target, embedding; sums of strips as all_reduces below, and the vocabulary's */
-        const int64_t strips = share_of(v, rank).strips;
-        if (n == 1)
-            return;
-        all_reduce(t, n, rank, rows, 4, 2);
-        all_reduce(t, n, rank, rows * c, e, 1);
+        const int64_t strips = share_of(v, rank).strips, stats = v->model->is_gpt2 ? 2 : 1;
+        all_reduce(t, n, rank, rows, 4, 2); /* largest, target */
+        /* what would be a sum in forward or backward, but the embedding's; the vocabulary's */
         one_way(t, WEFT_COMM_ALL_GATHER, (n - 1) * strips * rows * c * e,
                 4 * l + 1 + (is_full ? l : 0));
         one_way(t, WEFT_COMM_ALL_GATHER, (n - 1) * strips * rows * 4, 1);
+        if (!v->is_sequence_parallel) {
+            all_reduce(t, n, rank, rows * c, e, 1);
+            return;
+        }
+        one_way(t, WEFT_COMM_REDUCE_SCATTER, rows * c * e - mine, 1);
+        one_way(t, WEFT_COMM_ALL_GATHER, (n - 1) * mine, 6 * l + 2 + (is_full ? 2 * l : 0));
+        /* inputs, gradients and statistics of norms */
+        one_way(t, WEFT_COMM_ALL_GATHER, (n - 1) * mine, 2 * (2 * l + 1));
+        one_way(t, WEFT_COMM_ALL_GATHER, (n - 1) * even(rows, n, rank) * 4, stats * (2 * l + 1));
         return;
     }
     all_reduce(t, n, rank, rows, 4, 3); /* largest, sum, target */
@@ -200,7 +210,6 @@ static void add_micro_batch(sent *t, const variant *v, int rank, int64_t rows)
         all_reduce(t, n, rank, rows * c, e, 4 * l + 2 + (is_full ? l : 0));
         return;
     }
-    const int64_t mine = even(rows, n, rank) * c * e;
     /* forward 2 a block; backward 2 a block, 2 again; head's input; the table's gradient */
     one_way(t, WEFT_COMM_ALL_GATHER, (n - 1) * mine, 6 * l + 2 + (is_full ? 2 * l : 0));
     /* forward 2 a block, embedding; backward 2 a block, head's input */
@@ -216,7 +225,7 @@ static void check_traffic(const variant *v, const ranks_result *r)
             add_micro_batch(&t, v, rank, WEFT_MIN(v->micro_batch, v->n_seqs - first) * v->n_tokens);
         if (partial(v, &s) > 0)
             all_reduce(&t, v->tp, rank, partial(v, &s), 4, v->model->n_layers);
-        if (v->is_sequence_parallel)
+        if (v->is_sequence_parallel && v->strips == 0)
             all_reduce(&t, v->tp, rank, (v->model->is_gpt2 ? 2 : 1) * v->model->hidden, 4, 1);
         for (int op = 0; op < (int)WEFT_COMM_OP_COUNT; op++) {
             const weft_traffic *got = &r->traffic[rank][WEFT_AXIS_TP];
@@ -250,6 +259,8 @@ static const variant variants[] = {
     {&odd_gpt2, 4, false, false, "full", 12, 3, 2, 6},
     {&odd_gpt2, 3, false, true, NULL, 12, 3, 1, 5},
     {&odd_gpt2, 2, false, false, NULL, 7, 2, 1, 4},
+    {&odd_llama, 2, true, false, NULL, 11, 3, 1, 2},
+    {&odd_gpt2, 4, true, true, "full", 5, 3, 2, 5},
 };
 
 static void test_parallel_tensor_formulas__memory_and_traffic(void **state)

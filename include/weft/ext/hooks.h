@@ -31,6 +31,7 @@ typedef enum weft_pass { WEFT_PASS_FORWARD, WEFT_PASS_BACKWARD } weft_pass;
  *   HEAD_INPUT    the head's input: forward as ENTER_COLUMN; its backward is the head's input gradient
  *   EMBEDDING_OUT after the vocabulary-parallel embedding: forward sums (or scatters), backward copies (or gathers)
  *   LOGITS        f32 logits of a vocabulary cut over ranks, where somebody wants them: forward gathers the columns
+ *   NORM_ROWS     what a norm's weight gradient reads, where it must see all rows: forward gathers
  * Of products in strips (--tp-strips) what enters a sum is the strips' results, one below the other.
  *   ATTENTION_KV, DISPATCH, COMBINE  reserved for context and expert parallelism
  */
@@ -43,6 +44,7 @@ typedef enum weft_region_kind {
     WEFT_REGION_HEAD_INPUT,
     WEFT_REGION_EMBEDDING_OUT,
     WEFT_REGION_LOGITS,
+    WEFT_REGION_NORM_ROWS,
     WEFT_REGION_ATTENTION_KV,
     WEFT_REGION_DISPATCH,
     WEFT_REGION_COMBINE

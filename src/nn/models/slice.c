@@ -153,7 +153,7 @@ void weft_i_slice_same(weft_param *p, const weft_model_slice *s)
 void weft_i_slice_stream(weft_param *p, const weft_model_slice *s)
 {
     weft_i_slice_same(p, s);
-    if (s->is_sequence_parallel)
+    if (s->is_sequence_parallel && s->n_all_strips == 0)
         p->grad_kind = WEFT_GRAD_PARTIAL;
 }
 

@@ -84,7 +84,7 @@ void weft_i_slice_cut(weft_param *p, int dim, const weft_slice_range *ranges, in
 /** p is here whole, as in every slice beside this one: only the first owns it. */
 void weft_i_slice_same(weft_param *p, const weft_model_slice *s);
 
-/** As weft_i_slice_same, for what sees the residual stream's tokens alone (norms). */
+/** As weft_i_slice_same, for what sees the residual stream's tokens alone (norms; in strips they see all tokens). */
 void weft_i_slice_stream(weft_param *p, const weft_model_slice *s);
 
 /** p has `dim` = kv heads x head_dim: leaves those here. */
