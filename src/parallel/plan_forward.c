@@ -194,7 +194,9 @@ static weft_status dry_places(dry_session *s, const weft_pass_plan *plan)
 static weft_status
 train_shapes(dry_session *s, weft_run *run, const weft_pass_plan *plan, weft_view logits)
 {
-    const int64_t n_micro_batches = DRY_ROUNDS * s->mesh->size[WEFT_AXIS_DP];
+    /* no more rounds than the run was made for: a pipeline has no slots for them */
+    const int64_t n_rounds = WEFT_MIN(DRY_ROUNDS, WEFT_MAX(plan->n_rounds, 1));
+    const int64_t n_micro_batches = n_rounds * s->mesh->size[WEFT_AXIS_DP];
     weft_exec *exec = weft_run_exec(run);
     weft_status st = WEFT_OK;
 

@@ -135,6 +135,33 @@ static void test_train_probe_ranks__stages_have_the_bits_of_one_rank(void **stat
     }
 }
 
+/* Gradients too, in every schedule, from one micro-batch a rank on: fewer than a pipeline has stages. */
+static void test_train_probe_ranks__stages_take_any_number_of_micro_batches(void **state)
+{
+    static const char *const schedules[] = {"naive",       "gpipe", "1f1b",
+                                            "interleaved", "zb-h1", "zb-h2"};
+    static const int64_t micro[] = {0, 7, 6, 2}; /* of 7 sequences: 1, 1, 2 and 4 micro-batches */
+    setup u;
+    weft_probe_result r;
+    weft_probe_result one_r;
+
+    make(&u, state, odd_llama, 257, 7);
+    for (size_t i = 0; i < sizeof(micro) / sizeof(*micro); i++) {
+        weft_layout_options o = u.options.layout;
+        o.micro_batch_size = micro[i];
+        weft_st *one = probe(&u, &o, "one", &one_r);
+        for (size_t k = 0; k < sizeof(schedules) / sizeof(*schedules); k++) {
+            o.pp = 2 + (int64_t)(i + k) % 2;
+            o.pp_schedule = schedules[k];
+            weft_st *many = probe(&u, &o, "many", &r);
+            assert_true(r.loss == one_r.loss && r.n_targets == one_r.n_targets);
+            compare(schedules[k], many, one, -1.0);
+            weft_i_st_close(many);
+        }
+        weft_i_st_close(one);
+    }
+}
+
 /* ---- every method ---- */
 
 /* dp 2, 3, 4, 8 x all methods; recompute modes and micro-batches take turns. 7 sequences divide by nothing. */
@@ -353,6 +380,7 @@ int main(void)
     cmocka_unit_test_setup_teardown(test_train_probe_ranks__##test, scratch_setup, scratch_teardown)
     const struct CMUnitTest tests[] = {
         RUN(stages_have_the_bits_of_one_rank),
+        RUN(stages_take_any_number_of_micro_batches),
         RUN(odd_llama_untied),
         RUN(odd_llama_tied),
         RUN(odd_gpt2_tied),
