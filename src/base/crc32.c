@@ -10,7 +10,6 @@
 #include "base/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -55,9 +54,8 @@ static weft_status sum_open_file(int fd, const char *path, uint32_t *crc, uint64
 
 weft_status weft_i_crc32_file(const char *path, uint32_t *crc, uint64_t *n_bytes)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return weft_i_file_fail("opening", path);
+    int fd = -1;
+    WEFT_TRY(weft_i_file_open_regular(path, &fd, n_bytes));
     const weft_status st = sum_open_file(fd, path, crc, n_bytes);
     (void)close(fd);
     return st;

@@ -30,14 +30,14 @@ weft_status weft_i_file_fail(const char *what, const char *path)
     WEFT_FAIL(code, "%s: %s failed: %s", path, what, reason);
 }
 
-/* Opens for reading and looks at what it is. */
+/* Opens for reading and looks at what it is. Does not wait for somebody to write into a pipe. */
 static weft_status open_to_read(const char *path, int *fd, struct stat *info)
 {
-    const int opened = open(path, O_RDONLY | O_CLOEXEC);
+    const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (opened < 0)
         return weft_i_file_fail("opening", path);
     weft_status st = WEFT_OK;
-    if (fstat(opened, info) != 0)
+    if (fstat(opened, info) != 0 || fcntl(opened, F_SETFL, O_RDONLY) != 0)
         st = weft_i_file_fail("looking at it", path);
     else if (S_ISDIR(info->st_mode))
         st = weft_i_error_set(WEFT_STATUS_IO, "%s: is a folder, a file was expected", path);
@@ -49,20 +49,31 @@ static weft_status open_to_read(const char *path, int *fd, struct stat *info)
     return WEFT_OK;
 }
 
+weft_status weft_i_file_open_regular(const char *path, int *fd, uint64_t *n_bytes)
+{
+    struct stat info;
+    int opened = -1;
+    WEFT_TRY(open_to_read(path, &opened, &info));
+    if (!S_ISREG(info.st_mode)) {
+        (void)close(opened);
+        WEFT_FAIL(WEFT_STATUS_IO, "%s: is not a regular file (a pipe or a device)", path);
+    }
+    *fd = opened;
+    *n_bytes = (uint64_t)info.st_size;
+    return WEFT_OK;
+}
+
 /* ---- maps ---- */
 
 weft_status weft_i_map_open(weft_map *out, const char *path)
 {
     int fd = -1;
-    struct stat info;
-    WEFT_TRY(open_to_read(path, &fd, &info));
+    uint64_t n_bytes = 0;
+    WEFT_TRY(weft_i_file_open_regular(path, &fd, &n_bytes));
     weft_status st = WEFT_OK;
     weft_map map = {0};
-    if (!S_ISREG(info.st_mode)) {
-        st = weft_i_error_set(WEFT_STATUS_IO, "%s: is not a regular file, so it cannot be mapped",
-                              path);
-    } else if (info.st_size > 0) {
-        map.n_bytes = (size_t)info.st_size;
+    if (n_bytes > 0) {
+        map.n_bytes = (size_t)n_bytes;
         void *const data = mmap(NULL, map.n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
             st = weft_i_file_fail("mapping", path);
@@ -150,6 +161,11 @@ weft_i_file_read(weft_alloc *alloc, const char *path, size_t max_bytes, char **o
     else
         st = read_to_end(alloc, fd, path, expected + 2, max_bytes, &buffer, &n_read);
     (void)close(fd);
+    if (st == WEFT_OK && n_read == 0 && !S_ISREG(info.st_mode))
+        st = weft_i_error_set(WEFT_STATUS_IO,
+                              "%s: is a pipe or a device and gave nothing; what was read from a "
+                              "pipe is gone, so give a file",
+                              path);
     if (st != WEFT_OK) {
         weft_i_alloc_put(alloc, buffer);
         return st;
@@ -253,8 +269,8 @@ weft_status weft_i_file_write(const char *path, const void *bytes, size_t n_byte
 weft_status weft_i_file_copy(const char *from, const char *to)
 {
     int fd = -1;
-    struct stat info;
-    WEFT_TRY(open_to_read(from, &fd, &info));
+    uint64_t n_bytes = 0;
+    WEFT_TRY(weft_i_file_open_regular(from, &fd, &n_bytes));
     weft_writer w;
     weft_status st = weft_i_writer_open(&w, to);
     char buffer[COPY_BYTES];

@@ -9,6 +9,12 @@
 /** Sets "PATH: WHAT failed: REASON" from errno. @return IO, or NOMEM for ENOMEM */
 weft_status weft_i_file_fail(const char *what, const char *path);
 
+/**
+ * Opens for reading what has to be a regular file; the caller closes *fd. Refuses pipes and devices at once (IO): to open a
+ * pipe would wait, perhaps for ever, until somebody writes.
+ */
+weft_status weft_i_file_open_regular(const char *path, int *fd, uint64_t *n_bytes);
+
 /** A read-only map of a whole file. Empty files map to n_bytes 0 and data NULL. */
 typedef struct weft_map {
     const unsigned char *data;
@@ -21,7 +27,10 @@ void weft_i_map_close(weft_map *m);
 /** Tells the kernel that these bytes of the map are not needed again soon, so they stop counting as resident. */
 void weft_i_map_drop(const weft_map *m, size_t offset, size_t n_bytes);
 
-/** Whole file into CONTROL memory, a NUL after it; refused with IO over max_bytes. */
+/**
+ * Whole file into CONTROL memory, a NUL after it; refused with IO over max_bytes. A pipe is read to its end; one that
+ * gives nothing, since nobody writes or it was read before, is refused.
+ */
 weft_status weft_i_file_read(
     weft_alloc *alloc, const char *path, size_t max_bytes, char **out, size_t *n_bytes);
 

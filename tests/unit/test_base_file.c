@@ -2,12 +2,16 @@
 #include "check.h"
 #include "tmpdir.h"
 
+#include "base/crc32.h"
 #include "base/env.h"
 #include "base/file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char dir[TMPDIR_PATH_BYTES];
@@ -106,6 +110,45 @@ static void test_base_file__names_what_it_could_not_open(void **state)
     assert_null(text);
     assert_false(weft_i_file_exists(path));
     assert_true(weft_i_file_exists(dir));
+}
+
+/* Opening a pipe waits for a writer; a run whose data or config is one would stand still for ever. */
+static void test_base_file__does_not_wait_for_a_pipe(void **state)
+{
+    (void)state;
+    weft_map m;
+    char *text = NULL;
+    size_t n_bytes = 1;
+    uint32_t crc = 0;
+    uint64_t n_summed = 0;
+    assert_int_equal(mkfifo(path, 0600), 0);
+    (void)alarm(20); /* of waiting the test dies */
+    CHECK_FAILS(weft_i_map_open(&m, path), WEFT_STATUS_IO, "not a regular file");
+    CHECK_FAILS(weft_i_crc32_file(path, &crc, &n_summed), WEFT_STATUS_IO, path);
+    CHECK_FAILS(weft_i_file_copy(path, other), WEFT_STATUS_IO, path);
+    CHECK_FAILS(weft_i_file_read(alloc, path, 100, &text, &n_bytes), WEFT_STATUS_IO,
+                "gave nothing");
+    assert_null(text);
+
+    /* A pipe with a writer is read to its end, however late its bytes come. */
+    int ends[2];
+    char name[32];
+    assert_int_equal(pipe(ends), 0);
+    const pid_t writer = fork();
+    assert_true(writer >= 0);
+    if (writer == 0) {
+        const struct timespec late = {0, 100000000};
+        (void)nanosleep(&late, NULL);
+        _exit(write(ends[1], "late", 4) == 4 ? 0 : 1);
+    }
+    (void)close(ends[1]);
+    (void)snprintf(name, sizeof(name), "/dev/fd/%d", ends[0]);
+    CHECK_OK(weft_i_file_read(alloc, name, 100, &text, &n_bytes));
+    assert_string_equal(text, "late");
+    weft_i_alloc_put(alloc, text);
+    (void)close(ends[0]);
+    assert_int_equal(waitpid(writer, NULL, 0), writer);
+    (void)alarm(0);
 }
 
 static void test_base_file__reads_up_to_a_limit(void **state)
@@ -264,6 +307,7 @@ int main(void)
         FILE_TEST(drops_mapped_pages_from_memory),
         FILE_TEST(maps_an_empty_file),
         FILE_TEST(names_what_it_could_not_open),
+        FILE_TEST(does_not_wait_for_a_pipe),
         FILE_TEST(reads_up_to_a_limit),
         FILE_TEST(reads_what_has_no_size),
         FILE_TEST(writes_and_counts),
