@@ -21,19 +21,21 @@ static const char *text_or(const char *text, const char *fallback)
     return text != NULL ? text : fallback;
 }
 
-/* "6,3,5": the number of parts, or -1 when it is no such list. */
-static int count_parts(const char *text)
+/* "6,3,5": the number of parts and the items of all, or -1 when it is no such list. */
+static int count_parts(const char *text, int64_t *n_items)
 {
     int n_parts = 0;
+    *n_items = 0;
     while (*text != '\0') {
         const size_t n = strcspn(text, ",");
         char count[24];
-        int64_t n_items;
+        int64_t n_here;
         if (n >= sizeof(count) ||
             weft_i_str_print(count, sizeof(count), "%.*s", (int)n, text) != WEFT_OK ||
-            !weft_i_str_to_int64(count, &n_items) || n_items < 1)
+            !weft_i_str_to_int64(count, &n_here) || n_here < 1)
             return -1;
         n_parts++;
+        *n_items = WEFT_MIN(*n_items + WEFT_MIN(n_here, INT_MAX), INT_MAX);
         text += n;
         if (*text == ',' && *++text == '\0')
             return -1;
@@ -116,34 +118,48 @@ static weft_status count_ranks(weft_layout *l, const weft_layout_options *o)
     return WEFT_OK;
 }
 
+/* The stages that so many parts would be, and the blocks that the model would have; "" when there are none. */
+static void name_stages(const weft_layout *l, int n_parts, int64_t n_items, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (l->n_stage_chunks > 0 && n_parts > l->n_stage_chunks && n_parts % l->n_stage_chunks == 0)
+        (void)weft_i_str_print(out, size, "--pp %d with a model of %lld blocks, ",
+                               n_parts / l->n_stage_chunks, (long long)n_items - 2);
+}
+
 /* --stage-layers against stages and chunks; the sum is checked against the model (stage_cut.h). */
 static weft_status check_stage_layers(const weft_layout *l)
 {
-    const int n_parts = count_parts(l->stage_layers), n_wanted = l->pp * l->n_chunks;
+    int64_t n_items;
+    const int n_parts = count_parts(l->stage_layers, &n_items);
+    const int64_t n_wanted = (int64_t)l->pp * l->n_chunks;
+    char stages[64];
     if (n_parts < 0)
         WEFT_FAIL(WEFT_STATUS_ARG,
                   "--stage-layers %s is not possible: layers of each stage as 6,3,5 are needed",
                   l->stage_layers);
-    if (n_parts > 0 && n_parts != n_wanted && !(n_parts == 1 && l->pp == 1))
+    name_stages(l, n_parts, n_items, stages, sizeof(stages));
+    if (n_parts > 0 && n_parts != n_wanted)
         WEFT_FAIL(WEFT_STATUS_LAYOUT,
-                  "--stage-layers %s names %d parts, but there are %d (pp %d x %d chunks); use "
-                  "--pp %d, or %d numbers",
-                  l->stage_layers, n_parts, n_wanted, l->pp, l->n_chunks, n_parts, n_wanted);
+                  "--stage-layers %s names %d parts, but there are %lld (pp %d x %d chunks); use "
+                  "%s%lld numbers, or leave it out",
+                  l->stage_layers, n_parts, (long long)n_wanted, l->pp, l->n_chunks, stages,
+                  (long long)n_wanted);
     return WEFT_OK;
 }
 
 /* Schedule, chunks and the cut, as far as they can be checked without the model. */
 static weft_status choose_schedule(weft_layout *l, const weft_layout_options *o)
 {
+    int n_chunks = o->pp_chunks > 0 ? (int)o->pp_chunks : 1;
     l->stage_layers = text_or(o->stage_layers, "");
-    l->n_chunks = 1;
     WEFT_TRY(weft_i_schedule_from_name(&l->schedule, text_or(o->pp_schedule, "1f1b")));
-    if (l->pp == 1)
-        return check_stage_layers(l); /* the schedule has nothing to act on */
-    l->n_chunks = o->pp_chunks > 0 ? (int)o->pp_chunks : 1;
-    if (l->schedule == WEFT_SCHEDULE_INTERLEAVED && l->n_chunks == 1)
-        l->n_chunks = 2;
-    if (l->n_chunks > 1 && l->schedule != WEFT_SCHEDULE_INTERLEAVED)
+    const bool is_interleaved = l->schedule == WEFT_SCHEDULE_INTERLEAVED;
+    if (is_interleaved)
+        n_chunks = WEFT_MAX(n_chunks, 2);
+    l->n_stage_chunks = is_interleaved || n_chunks == 1 ? n_chunks : 0;
+    l->n_chunks = l->pp > 1 ? n_chunks : 1; /* one stage: nothing to act on */
+    if (l->pp > 1 && l->n_stage_chunks == 0)
         WEFT_FAIL(
             WEFT_STATUS_LAYOUT,
             "--pp-chunks %d needs --pp-schedule interleaved, not %s: use it, or --pp-chunks 1",
@@ -151,18 +167,13 @@ static weft_status choose_schedule(weft_layout *l, const weft_layout_options *o)
     return check_stage_layers(l);
 }
 
-/* --tp-strips against the tensor ranks; against the model in weft_i_layout_check_model. */
+/* --tp-strips beside other options; against ranks and model in check_strips. */
 static weft_status choose_strips(weft_layout *l, int64_t n_strips)
 {
     if (n_strips < 0 || n_strips > INT_MAX)
         WEFT_FAIL(WEFT_STATUS_ARG,
                   "--tp-strips %lld is not possible: a whole number >= 1 is needed",
                   (long long)n_strips);
-    if (n_strips > 0 && n_strips < l->tp)
-        WEFT_FAIL(WEFT_STATUS_LAYOUT,
-                  "--tp-strips %lld are fewer than the ranks of --tp %d, and each needs one; use "
-                  "--tp-strips %d, or --tp 1 to %lld",
-                  (long long)n_strips, l->tp, l->tp, (long long)n_strips);
     if (n_strips > 0 && l->is_data_parallel && l->n_ranks > 1)
         WEFT_FAIL(WEFT_STATUS_LAYOUT,
                   "--strategy data-parallel computes the loss of whole logits on rank 0, and "
@@ -209,6 +220,8 @@ weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o)
     return WEFT_OK;
 }
 
+#define NEAREST 128 /* bytes of a suggestion */
+
 static int largest_divisor(int n, int64_t limit)
 {
     int d = n;
@@ -217,50 +230,99 @@ static int largest_divisor(int n, int64_t limit)
     return d;
 }
 
-/* "--dp 2 --tp 4 --pp 2": as many ranks, with tp and pp as near as can be to what was asked for. */
-static void
-name_nearest(const weft_layout *l, int64_t most_tp, int64_t n_items, char *out, size_t size)
+/* How far the model can be cut. */
+typedef struct limits {
+    int64_t tp, strips, items;
+} limits;
+
+static limits limits_of(const weft_config *c)
 {
-    const int tp = largest_divisor(l->tp, most_tp);
-    int pp = largest_divisor(l->pp, n_items / l->n_chunks);
-    if (tp < l->tp && (int64_t)pp * (l->tp / tp) * l->n_chunks <= n_items)
-        pp *= l->tp / tp; /* what tensor ranks cannot share, stages may */
-    (void)weft_i_str_print(out, size, "--dp %d --tp %d --pp %d", l->n_ranks / (tp * pp), tp, pp);
+    const int64_t tp = WEFT_MIN(WEFT_MIN(c->n_heads, c->ffn_size), c->vocab_size);
+    return (limits){tp, WEFT_MIN(tp, c->n_kv_heads), c->n_layers + 2};
 }
 
-weft_status weft_i_layout_check_model(const weft_layout *l, const weft_config *c)
+/*
+ * "--dp 2 --tp 4 --pp 2": as many ranks, with tp and pp as near as can be to what was asked for. The other flags stay as
+ * they are; what of them would not fit is named, too.
+ */
+static void name_nearest(const weft_layout *l, const limits *most, char *out, size_t size)
 {
-    const int64_t n_items = c->n_layers + 2, n_parts = (int64_t)l->pp * l->n_chunks;
-    const int64_t most_tp = WEFT_MIN(WEFT_MIN(c->n_heads, c->ffn_size), c->vocab_size);
-    char nearest[80];
-    name_nearest(l, most_tp, n_items, nearest, sizeof(nearest));
+    const int64_t most_tp = l->n_strips > 0 ? WEFT_MIN(most->tp, most->strips) : most->tp;
+    const int tp = largest_divisor(l->tp, most_tp);
+    const bool is_cut_given = l->stage_layers[0] != '\0';
+    char strips[32] = "";
+    int pp = largest_divisor(l->pp, most->items / l->n_chunks);
+    const int64_t n_more =
+        (int64_t)pp * (l->tp / tp); /* what tensor ranks cannot share, stages may */
+    if (l->n_stage_chunks > 0 && !is_cut_given && n_more * l->n_stage_chunks <= most->items)
+        pp = (int)n_more;
+    if (l->n_strips > 0 && (l->n_strips > most->strips || l->n_strips < tp))
+        (void)weft_i_str_print(strips, sizeof(strips), " --tp-strips %lld",
+                               (long long)most->strips);
+    (void)weft_i_str_print(out, size, "--dp %d --tp %d --pp %d%s%s", l->n_ranks / (tp * pp), tp, pp,
+                           strips, is_cut_given && pp != l->pp ? " without --stage-layers" : "");
+}
+
+static weft_status
+check_tensor_ranks(const weft_layout *l, const weft_config *c, const limits *most)
+{
     const struct {
         const char *what;
         int64_t n;
     } cut[] = {{"heads", c->n_heads}, {"MLP columns", c->ffn_size}, {"ids", c->vocab_size}};
+    char nearest[NEAREST];
+    name_nearest(l, most, nearest, sizeof(nearest));
     for (size_t i = 0; i < WEFT_COUNT_OF(cut); i++) {
         if (l->tp > cut[i].n)
             WEFT_FAIL(WEFT_STATUS_LAYOUT,
                       "--tp %d needs at least one of the model's %lld %s for each of its ranks; "
                       "--tp 1 to %lld work here (uneven cuts too); with as many ranks: %s",
-                      l->tp, (long long)cut[i].n, cut[i].what, (long long)most_tp, nearest);
+                      l->tp, (long long)cut[i].n, cut[i].what, (long long)most->tp, nearest);
     }
-    const int64_t most_strips = WEFT_MIN(most_tp, c->n_kv_heads);
-    if (l->n_strips > most_strips)
+    return WEFT_OK;
+}
+
+static weft_status check_strips(const weft_layout *l, const weft_config *c, const limits *most)
+{
+    char nearest[NEAREST];
+    if (l->n_strips == 0 || (l->n_strips >= l->tp && l->n_strips <= most->strips))
+        return WEFT_OK;
+    name_nearest(l, most, nearest, sizeof(nearest));
+    if (l->n_strips > most->strips)
         WEFT_FAIL(WEFT_STATUS_LAYOUT,
                   "--tp-strips %d are more than the model's %lld heads of keys and values, %lld "
-                  "MLP columns or %lld ids; --tp-strips %d to %lld work here%s",
+                  "MLP columns or %lld ids; at most --tp-strips %lld work here, and as many tensor "
+                  "ranks; with as many ranks: %s",
                   l->n_strips, (long long)c->n_kv_heads, (long long)c->ffn_size,
-                  (long long)c->vocab_size, (int)WEFT_MIN(l->tp, most_strips),
-                  (long long)most_strips, l->tp > most_strips ? ", with as few tensor ranks" : "");
-    if (n_parts > n_items && n_items >= l->n_chunks)
+                  (long long)c->vocab_size, (long long)most->strips, nearest);
+    if (l->tp <= most->strips)
+        WEFT_FAIL(WEFT_STATUS_LAYOUT,
+                  "--tp-strips %d are fewer than the ranks of --tp %d, and each needs one; use "
+                  "--tp-strips %d to %lld, or at most --tp %d",
+                  l->n_strips, l->tp, l->tp, (long long)most->strips, l->n_strips);
+    WEFT_FAIL(WEFT_STATUS_LAYOUT,
+              "--tp-strips %d are fewer than the ranks of --tp %d, and each needs one, but the "
+              "model has no more than %lld (heads of keys and values); use at most --tp %d; with "
+              "as many ranks: %s",
+              l->n_strips, l->tp, (long long)most->strips, l->n_strips, nearest);
+}
+
+weft_status weft_i_layout_check_model(const weft_layout *l, const weft_config *c)
+{
+    const limits most = limits_of(c);
+    const int64_t n_parts = (int64_t)l->pp * l->n_chunks;
+    char nearest[NEAREST];
+    WEFT_TRY(check_tensor_ranks(l, c, &most));
+    WEFT_TRY(check_strips(l, c, &most));
+    name_nearest(l, &most, nearest, sizeof(nearest));
+    if (n_parts > most.items)
         WEFT_FAIL(
             WEFT_STATUS_LAYOUT,
             "%lld stages (times chunks) cannot share %lld items (embedding, %lld blocks, final "
             "norm and "
             "head) without an empty one; with %d a stage --pp 1 to %lld work here; with as many "
             "ranks: %s",
-            (long long)n_parts, (long long)n_items, (long long)c->n_layers, l->n_chunks,
-            (long long)(n_items / l->n_chunks), nearest);
+            (long long)n_parts, (long long)most.items, (long long)c->n_layers, l->n_chunks,
+            (long long)WEFT_MAX(most.items / l->n_chunks, 1), nearest);
     return weft_i_stage_cut_check(c, l->pp * l->n_chunks, l->stage_layers);
 }

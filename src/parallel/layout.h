@@ -12,6 +12,7 @@ typedef struct weft_layout {
     char rank_order[12];     /* "tp-dp-pp": the axis that varies fastest first */
     weft_schedule_kind schedule;
     int n_chunks;              /* of a stage */
+    int n_stage_chunks;        /* the same if pp were over 1; 0: schedule and chunks do not fit */
     const char *stage_layers;  /* borrowed: items of each part; "" balanced */
     bool is_data_parallel;     /* --strategy data-parallel */
     bool is_sequence_parallel; /* with tp > 1 only */
@@ -41,7 +42,8 @@ weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o);
  * Whether the model can be divided so: before anything of it is allocated.
  *
  * @collective  none
- * @return      WEFT_OK | LAYOUT more tensor ranks than heads, MLP columns or ids; more stages than items
+ * @return      WEFT_OK | LAYOUT more tensor ranks than heads, MLP columns or ids, or than strips; more strips than
+ *              kv heads; more stages than items
  */
 weft_status weft_i_layout_check_model(const weft_layout *l, const weft_config *c);
 

@@ -80,9 +80,9 @@ says err "--tp 1 to 6 work here (uneven cuts too); with as many ranks: --dp 1 --
 expect 4 "$weft" layout --model "$work/untied.json" --tp 7
 says err "--tp 1 to 6 work"
 expect 4 "$weft" layout --model "$work/untied.json" --tp 2 --tp-strips 3
-says err "--tp-strips 2 to 2 work here"
+says err "at most --tp-strips 2 work here, and as many tensor ranks; with as many ranks: --dp 1 --tp 2 --pp 1 --tp-strips 2"
 expect 4 "$weft" layout --model "$work/untied.json" --tp 3 --tp-strips 2
-says err "use --tp-strips 3, or --tp 1 to 2"
+says err "no more than 2 (heads of keys and values); use at most --tp 2; with as many ranks: --dp 1 --tp 1 --pp 3"
 expect 4 "$weft" layout --model "$work/untied.json" --ranks 6 --tp 4
 says err "--ranks 4 and --ranks 8"
 expect 4 "$weft" layout --model "$work/untied.json" --pp 2 --stage-layers 3,5

@@ -3,6 +3,8 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/compiler.h"
 #include "parallel/layout.h"
@@ -104,6 +106,11 @@ static void test_parallel_layout__what_does_not_go_together_is_refused(void **st
     assert_int_equal(l.n_chunks, 2); /* one chunk would be no interleaving */
     o.stage_layers = "6,3,3";
     CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "3 parts, but there are 6");
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT,
+                "use 6 numbers"); /* 3 are no stages of 2 */
+    o.stage_layers = "6,3,3,2";
+    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--pp 2 with a model of 12 blocks");
+    o.stage_layers = "6,3,3";
     o.pp_schedule = "zb-h1";
     CHECK_OK(weft_i_layout_make(&l, &o));
     o.pp_chunks = 2;
@@ -156,13 +163,18 @@ static void test_parallel_layout__tensor_ranks_fit_the_model(void **state)
 static void test_parallel_layout__strips_fit_ranks_and_model(void **state)
 {
     (void)state;
-    const weft_config c = {.n_heads = 6, .n_kv_heads = 2, .ffn_size = 77, .vocab_size = 257};
+    weft_config c = {
+        .n_heads = 6, .n_kv_heads = 3, .ffn_size = 77, .vocab_size = 257, .n_layers = 2};
     weft_layout l;
     weft_layout_options o = usual();
     o.tp = 3;
     o.tp_strips = 2;
-    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--tp-strips 3");
-    CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--tp 1 to 2");
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--tp-strips 3 to 3");
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "at most --tp 2");
+    c.n_kv_heads = 2; /* and no number of strips is as many as the ranks */
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "no more than 2");
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "at most --tp 2");
     o.tp = 2;
     CHECK_OK(weft_i_layout_make(&l, &o));
     assert_int_equal(l.n_strips, 2);
@@ -170,12 +182,95 @@ static void test_parallel_layout__strips_fit_ranks_and_model(void **state)
     o.tp_strips = 3;
     CHECK_OK(weft_i_layout_make(&l, &o));
     CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "2 heads of keys");
-    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "--tp-strips 2 to 2 work");
+    CHECK_FAILS(weft_i_layout_check_model(&l, &c), WEFT_STATUS_LAYOUT, "at most --tp-strips 2");
     o = usual();
     o.dp = 2;
     o.tp_strips = 2;
     o.strategy = "data-parallel";
     CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "--strategy data-parallel");
+}
+
+/* "--tp 4" in a message; `otherwise` where it is not there. */
+static int64_t number_after(const char *text, const char *flag, int64_t otherwise)
+{
+    const char *at = strstr(text, flag);
+    return at != NULL ? strtoll(at + strlen(flag), NULL, 10) : otherwise;
+}
+
+/* Follows the message of a refused layout to the one it names; false where it names none. */
+static bool follow(weft_layout_options *o)
+{
+    const char *named = strstr(weft_last_error(), "with as many ranks: ");
+    if (named == NULL)
+        return false;
+    o->dp = number_after(named, "--dp ", 0);
+    o->tp = number_after(named, "--tp ", 0);
+    o->pp = number_after(named, "--pp ", 0);
+    o->tp_strips = number_after(named, "--tp-strips ", o->tp_strips);
+    if (strstr(named, "without --stage-layers") != NULL)
+        o->stage_layers = "";
+    return true;
+}
+
+/* What is suggested works, with all other flags as they are, and has as many ranks. */
+static void try_suggestion(const weft_config *c, const weft_layout_options *asked, int64_t *n_tried)
+{
+    weft_layout_options o = *asked;
+    weft_layout l;
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    const int n_ranks = l.n_ranks;
+    if (weft_i_layout_check_model(&l, c) == WEFT_OK)
+        return;
+    if (!follow(&o))
+        fail_msg("no layout is named: %s", weft_last_error());
+    if (weft_i_layout_make(&l, &o) != WEFT_OK || weft_i_layout_check_model(&l, c) != WEFT_OK)
+        fail_msg("tp %d pp %d strips %d schedule %s chunks %d stage layers \"%s\": what is named "
+                 "does not work either: %s",
+                 (int)asked->tp, (int)asked->pp, (int)asked->tp_strips, asked->pp_schedule,
+                 (int)asked->pp_chunks, asked->stage_layers, weft_last_error());
+    assert_int_equal(l.n_ranks, n_ranks);
+    (*n_tried)++;
+}
+
+static void test_parallel_layout__what_is_suggested_works(void **state)
+{
+    (void)state;
+    static const weft_config models[] = {
+        {.n_heads = 4, .n_kv_heads = 4, .ffn_size = 9, .vocab_size = 257, .n_layers = 4},
+        {.n_heads = 12, .n_kv_heads = 4, .ffn_size = 37, .vocab_size = 300, .n_layers = 3},
+        {.n_heads = 8, .n_kv_heads = 1, .ffn_size = 96, .vocab_size = 2, .n_layers = 1},
+    };
+    static const struct {
+        const char *schedule;
+        int64_t chunks;
+    } schedules[] = {{"1f1b", 0}, {"interleaved", 0}, {"interleaved", 8}, {"zb-h1", 1}};
+    int64_t n_tried = 0;
+    for (int64_t i = 0; i < 3 * 4 * 10 * 10 * 2; i++) {
+        weft_layout_options o = usual();
+        o.pp_schedule = schedules[i % 4].schedule;
+        o.pp_chunks = schedules[i % 4].chunks;
+        o.tp = 1 + i / 4 % 10;
+        o.pp = 1 + i / 40 % 10;
+        o.dp = 1 + i % 3;
+        const weft_config *c = &models[i / 400 % 3];
+        o.tp_strips = i / 1200 == 0 ? 0 : 1 + i % 7;
+        try_suggestion(c, &o, &n_tried);
+    }
+    /* chunks that only a pipeline would mind, and a cut that another number of stages would */
+    weft_layout_options o = usual();
+    o.tp = 6;
+    o.pp_schedule = "naive";
+    o.pp_chunks = 8;
+    try_suggestion(&models[0], &o, &n_tried);
+    o.pp_chunks = 0;
+    o.pp = 2;
+    o.stage_layers = "3,3";
+    try_suggestion(&models[0], &o, &n_tried);
+    o.tp = 1;
+    o.pp = 8;
+    o.stage_layers = "1,1,1,1,1,1,1,1";
+    try_suggestion(&models[0], &o, &n_tried);
+    assert_true(n_tried > 1000);
 }
 
 static void test_parallel_layout__values_are_checked(void **state)
@@ -221,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_parallel_layout__what_does_not_go_together_is_refused),
         cmocka_unit_test(test_parallel_layout__tensor_ranks_fit_the_model),
         cmocka_unit_test(test_parallel_layout__strips_fit_ranks_and_model),
+        cmocka_unit_test(test_parallel_layout__what_is_suggested_works),
         cmocka_unit_test(test_parallel_layout__values_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
