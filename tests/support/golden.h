@@ -9,6 +9,11 @@
 #include "formats/safetensors.h"
 #include "weft/probe.h"
 
+/* use(NAME) for every model there is: a test of one is a test of all. */
+#define GOLDEN_MODELS(use)                                                                         \
+    use(gpt2) use(gpt2_odd) use(gpt2_other) use(llama) use(llama_odd) use(llama_bias)              \
+        use(llama3_rope) use(rope_linear) use(rope_dynamic) use(rope_yarn) use(rope_yarn_mscale)
+
 typedef struct golden {
     scratch *s;
     const char *name;

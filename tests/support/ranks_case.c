@@ -1,6 +1,8 @@
 /* Steps on ranks as threads (ranks_case.h). */
 #include "ranks_case.h"
 
+#include "alloc_calls.h"
+
 #include <pthread.h>
 
 #include "base/ctx.h"
@@ -83,10 +85,11 @@ void ranks_case_layout(ranks_case *c, int64_t dp, int64_t stage, bool is_reprodu
     c->options.layout.reproducible = is_reproducible;
 }
 
-void ranks_case_apply(ranks_case *c, const ranks_layout *l)
+void ranks_layout_apply(weft_layout_options *o, const ranks_layout *l)
 {
-    weft_layout_options *o = &c->options.layout;
-    ranks_case_layout(c, WEFT_MAX(l->dp, 1), l->stage, l->is_reproducible);
+    o->dp = WEFT_MAX(l->dp, 1);
+    o->zero_stage = l->stage;
+    o->reproducible = l->is_reproducible;
     o->tp = WEFT_MAX(l->tp, 1);
     o->pp = WEFT_MAX(l->pp, 1);
     o->pp_chunks = WEFT_MAX(l->chunks, 1);
@@ -99,6 +102,11 @@ void ranks_case_apply(ranks_case *c, const ranks_layout *l)
     o->bucket_size_mb = l->bucket_mb > 0 ? l->bucket_mb : 25.0;
     o->threads_per_rank = l->n_threads > 0 ? l->n_threads : 1;
     o->recompute = l->recompute != NULL ? l->recompute : "none";
+}
+
+void ranks_case_apply(ranks_case *c, const ranks_layout *l)
+{
+    ranks_layout_apply(&c->options.layout, l);
 }
 
 const char *ranks_layout_text(const ranks_layout *l, char out[128])
@@ -351,17 +359,6 @@ static weft_status collect_values(const rank *k, float *out)
     return meet(k);
 }
 
-static uint64_t count_allocs(const rank *k)
-{
-    uint64_t n = 0;
-    for (int i = 0; i < (int)WEFT_MEM_COUNT; i++) {
-        weft_alloc_count count;
-        weft_i_alloc_counts(k->mesh->ctx->alloc, (weft_mem)i, &count);
-        n += count.n_calls;
-    }
-    return n;
-}
-
 static weft_status note_outcome(rank *k, int step, const weft_train_outcome *out)
 {
     shared *all = k->all;
@@ -415,7 +412,7 @@ static weft_status run_step(rank *k, int step)
     WEFT_TRY(note_outcome(k, step, &out));
     if (step == 0) {
         gather_grads(k);
-        k->n_allocs = count_allocs(k);
+        k->n_allocs = alloc_calls(k->mesh->ctx->alloc);
         weft_i_alloc_total(k->mesh->ctx->alloc, &total);
         k->all->r->first_peak[me] = total.peak_bytes;
     }
@@ -441,7 +438,7 @@ static weft_status run_rank(rank *k)
     WEFT_TRY(collect_values(k, r->begin));
     for (int i = 0; i < c->n_steps; i++)
         WEFT_TRY(run_step(k, i));
-    r->n_allocs_late[me] = count_allocs(k) - k->n_allocs;
+    r->n_allocs_late[me] = alloc_calls(k->mesh->ctx->alloc) - k->n_allocs;
     for (int i = 0; i < (int)WEFT_MEM_COUNT; i++) {
         weft_alloc_count count;
         weft_i_alloc_counts(k->mesh->ctx->alloc, (weft_mem)i, &count);

@@ -25,7 +25,7 @@
 #define RANKS_STRIDE 1
 #endif
 
-/* oneDNN's locks are not the thread sanitizer's to see. */
+/* The thread sanitizer does not see what oneDNN reads and writes; test_train_run has ranks on it all the same. */
 #ifdef __SANITIZE_THREAD__
 #define RANKS_BACKEND "reference"
 #else
@@ -97,6 +97,8 @@ typedef struct ranks_layout {
     const char *recompute;
 } ranks_layout;
 
+/* Sets all that a ranks_layout speaks of. */
+void ranks_layout_apply(weft_layout_options *o, const ranks_layout *l);
 void ranks_case_apply(ranks_case *c, const ranks_layout *l);
 
 /* "dp 3, stage 2, reproducible, ..." */

@@ -1,6 +1,6 @@
 /* What is saved is what was read, byte for byte, but for the type. */
 #include "check.h"
-#include "scratch.h"
+#include "golden.h"
 
 #include "formats/hf_config.h"
 #include "formats/json.h"
@@ -102,9 +102,8 @@ static void test_formats_hf_config_write__replaces_null_names(void **state)
 /* Models that transformers wrote (tests/golden): both spellings give one config, and saving gives the file that was read. */
 static void test_formats_hf_config_write__saves_published_configs_unchanged(void **state)
 {
-    static const char *const models[] = {
-        "gpt2",      "gpt2_odd",     "gpt2_other",  "llama",     "llama3_rope",     "llama_bias",
-        "llama_odd", "rope_dynamic", "rope_linear", "rope_yarn", "rope_yarn_mscale"};
+#define NAME(model) #model,
+    static const char *const models[] = {GOLDEN_MODELS(NAME)};
     static const char *const files[] = {"model/config.json", "config.hub-style.json"};
     scratch *s = *state;
     weft_hf_config c[2];

@@ -98,23 +98,13 @@ static void check_model(void **state, const char *name)
     golden_close(&g);
 }
 
-#define GOLDEN(model)                                                                              \
+#define TEST(model)                                                                                \
     static void test_golden_forward__##model(void **state)                                         \
     {                                                                                              \
         check_model(state, #model);                                                                \
     }
 
-GOLDEN(gpt2)
-GOLDEN(gpt2_odd)
-GOLDEN(gpt2_other)
-GOLDEN(llama)
-GOLDEN(llama_odd)
-GOLDEN(llama_bias)
-GOLDEN(llama3_rope)
-GOLDEN(rope_linear)
-GOLDEN(rope_dynamic)
-GOLDEN(rope_yarn)
-GOLDEN(rope_yarn_mscale)
+GOLDEN_MODELS(TEST)
 
 /* The test of the test: another rotary base must be seen. */
 static void test_golden_forward__another_config_is_seen(void **state)
@@ -154,9 +144,7 @@ int main(void)
 {
 #define RUN(model)                                                                                 \
     cmocka_unit_test_setup_teardown(test_golden_forward__##model, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        RUN(gpt2),         RUN(gpt2_odd),   RUN(gpt2_other),       RUN(llama),
-        RUN(llama_odd),    RUN(llama_bias), RUN(llama3_rope),      RUN(rope_linear),
-        RUN(rope_dynamic), RUN(rope_yarn),  RUN(rope_yarn_mscale), RUN(another_config_is_seen)};
+#define AND_RUN(model) , RUN(model)
+    const struct CMUnitTest tests[] = {RUN(another_config_is_seen) GOLDEN_MODELS(AND_RUN)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,60 +2,24 @@
  * Greedy generation against transformers': the ids of `weft generate`, and the logits each was chosen from, through the
  * cache, token by token.
  */
-#include "golden.h"
+#include "generate_golden.h"
 #include "one_rank.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/ctx.h"
 #include "infer/kv_cache.h"
 #include "parallel/plan_forward.h"
-#include "weft/generate.h"
-#include "weft/options.h"
 
-#define MAX_IDS 64
 #define PROMPT 8
-
-static void keep_ids(void *user, const weft_generated *g)
-{
-    int32_t *ids = user;
-    assert_in_range(g->n_ids, 1, MAX_IDS - 1);
-    ids[0] = (int32_t)g->n_ids;
-    memcpy(ids + 1, g->ids, (size_t)g->n_ids * sizeof(int32_t));
-}
 
 static void check_ids(golden *g, const char *backend)
 {
-    const weft_st_tensor *prompt = golden_tensor(g, "gen.prompt");
-    const weft_st_tensor *want = golden_tensor(g, "gen.ids");
-    char folder[512];
-    char text[256] = "";
-    int32_t ids[MAX_IDS] = {0};
-    const char *prompts[] = {text};
-    const weft_generate_callbacks callbacks = {.user = ids, .done = keep_ids};
-    weft_generate_result r;
-    weft_generate_options o;
-
-    for (int64_t i = 0; i < prompt->n_elems; i++)
-        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%d", i == 0 ? "" : ",",
-                       (int)tensor_at(prompt, i));
-    weft_options_init(WEFT_COMMAND_GENERATE, &o);
-    o.layout = golden_layout(backend, "");
-    o.model = golden_folder(g, GOLDEN_NEW, folder);
-    o.ids = prompts;
-    o.n_ids = 1;
-    o.max_new_tokens = want->n_elems;
-    o.ignore_eos = true;
-    expect_ok(weft_generate_run(&r, &o, NULL, &callbacks));
-    assert_int_equal(ids[0], want->n_elems);
-    for (int64_t i = 0; i < want->n_elems; i++) {
-        if (ids[i + 1] != (int32_t)tensor_at(want, i))
-            fail_msg("%s on %s: new id %lld is %d, should be %d", g->name, backend, (long long)i,
-                     ids[i + 1], (int)tensor_at(want, i));
-    }
+    static generate_answer a;
+    const weft_generate_options o = generate_golden_options(g, backend, 1);
+    expect_ok(generate_case_run(&a, &o, false));
+    generate_golden_same(&a, g, 1, backend);
 }
 
 static void check_model_ids(void **state, const char *model)
@@ -67,23 +31,13 @@ static void check_model_ids(void **state, const char *model)
     golden_close(&g);
 }
 
-#define GOLDEN(model)                                                                              \
+#define TEST(model)                                                                                \
     static void test_golden_generate__##model(void **state)                                        \
     {                                                                                              \
         check_model_ids(state, #model);                                                            \
     }
 
-GOLDEN(gpt2)
-GOLDEN(gpt2_odd)
-GOLDEN(gpt2_other)
-GOLDEN(llama)
-GOLDEN(llama_odd)
-GOLDEN(llama_bias)
-GOLDEN(llama3_rope)
-GOLDEN(rope_linear)
-GOLDEN(rope_dynamic)
-GOLDEN(rope_yarn)
-GOLDEN(rope_yarn_mscale)
+GOLDEN_MODELS(TEST)
 
 /* ---- logits ---- */
 
@@ -206,9 +160,7 @@ int main(void)
 {
 #define RUN(test)                                                                                  \
     cmocka_unit_test_setup_teardown(test_golden_generate__##test, scratch_setup, scratch_teardown)
-    const struct CMUnitTest tests[] = {
-        RUN(gpt2),         RUN(gpt2_odd),   RUN(gpt2_other),       RUN(llama),
-        RUN(llama_odd),    RUN(llama_bias), RUN(llama3_rope),      RUN(rope_linear),
-        RUN(rope_dynamic), RUN(rope_yarn),  RUN(rope_yarn_mscale), RUN(logits_on_the_cache)};
+#define AND_RUN(model) , RUN(model)
+    const struct CMUnitTest tests[] = {RUN(logits_on_the_cache) GOLDEN_MODELS(AND_RUN)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,52 +2,14 @@
  * `weft generate` as a call: a prompt's answer does not depend on its company, where sequences end, and what is refused.
  * That the ids are right is the goldens' business.
  */
+#include "generate_case.h"
 #include "golden.h"
 #include "tiny.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "weft/generate.h"
 #include "weft/options.h"
-
-#define MAX_PROMPTS 8
-#define MAX_IDS 4096
-
-typedef struct answer {
-    int64_t n_prompts; /* ended so far, in order */
-    int64_t n_ids[MAX_PROMPTS];
-    int32_t ids[MAX_PROMPTS][MAX_IDS];
-    weft_finish finish[MAX_PROMPTS];
-    char text[1024];
-    int64_t stop_after; /* polls; 0: never */
-    int64_t n_polls;
-} answer;
-
-static void on_done(void *user, const weft_generated *g)
-{
-    answer *a = user;
-    assert_int_equal(g->prompt, a->n_prompts);
-    assert_true(g->n_ids <= MAX_IDS);
-    a->n_ids[g->prompt] = g->n_ids;
-    memcpy(a->ids[g->prompt], g->ids, (size_t)g->n_ids * sizeof(int32_t));
-    a->finish[g->prompt] = g->finish;
-    a->n_prompts++;
-}
-
-static void on_text(void *user, int64_t prompt, const char *text, size_t n_bytes)
-{
-    answer *a = user;
-    const size_t n = strlen(a->text);
-    (void)prompt;
-    (void)snprintf(a->text + n, sizeof(a->text) - n, "%.*s", (int)n_bytes, text);
-}
-
-static bool on_poll(void *user)
-{
-    answer *a = user;
-    return ++a->n_polls > a->stop_after && a->stop_after > 0;
-}
 
 static weft_generate_options options_for(const char *folder)
 {
@@ -59,21 +21,7 @@ static weft_generate_options options_for(const char *folder)
     return o;
 }
 
-static weft_status run(answer *a, const weft_generate_options *o, bool is_text)
-{
-    weft_generate_result r;
-    const weft_generate_callbacks c = {
-        .user = a, .text = is_text ? on_text : NULL, .done = on_done, .should_stop = on_poll};
-    a->n_prompts = 0;
-    a->n_polls = 0;
-    a->text[0] = '\0';
-    return weft_generate_run(&r, o, NULL, &c);
-}
-
-static const char *const PROMPTS[] = {"5,6,7", "1", "50,49,48,47,46,45,44,43,42,41,40,39,38",
-                                      "5,6,7", "9,9"};
-
-static void expect_same(const answer *a, int64_t i, const answer *b, int64_t k)
+static void expect_same(const generate_answer *a, int64_t i, const generate_answer *b, int64_t k)
 {
     assert_int_equal(a->n_ids[i], b->n_ids[k]);
     assert_memory_equal(a->ids[i], b->ids[k], (size_t)a->n_ids[i] * sizeof(int32_t));
@@ -82,31 +30,29 @@ static void expect_same(const answer *a, int64_t i, const answer *b, int64_t k)
 /* Alone, together, in groups; greedy and drawn (a draw belongs to its prompt and place). */
 static void check_company(void **state, const tiny_folder *f, double temperature)
 {
-    static answer together;
-    static answer other;
+    static generate_answer together;
+    static generate_answer other;
     char folder[512];
-    const char *order[5];
     weft_generate_options o = options_for(tiny_write(*state, "m", f, folder));
 
-    memcpy(order, PROMPTS, sizeof(order));
-    o.ids = order;
-    o.n_ids = 5;
+    generate_case_prompts(&o, 5);
     o.temperature = temperature;
     o.layout.seed = 3;
-    expect_ok(run(&together, &o, false));
+    expect_ok(generate_case_run(&together, &o, false));
     assert_int_equal(together.n_prompts, 5);
     for (int64_t group = 1; group <= 4; group++) {
         o.layout.micro_batch_size = group;
-        expect_ok(run(&other, &o, false));
+        expect_ok(generate_case_run(&other, &o, false));
         for (int64_t i = 0; i < 5; i++)
             expect_same(&together, i, &other, i);
     }
     if (temperature == 0.0) {
-        for (int64_t i = 0; i < 5;
-             i++) { /* alone every prompt has number 0, which matters to draws only */
-            o.ids = &order[i];
-            o.n_ids = 1;
-            expect_ok(run(&other, &o, false));
+        /* Alone every prompt has number 0, which matters to draws only. */
+        weft_generate_options alone = o;
+        alone.n_ids = 1;
+        for (int64_t i = 0; i < 5; i++) {
+            alone.ids = &o.ids[i];
+            expect_ok(generate_case_run(&other, &alone, false));
             expect_same(&together, i, &other, 0);
         }
         expect_same(&together, 0, &together, 3);
@@ -128,28 +74,25 @@ static void test_infer_generate__company_changes_nothing(void **state)
 /* Prompts end at different tokens: each keeps its own length, the others go on (E06 on one rank). */
 static void test_infer_generate__ends_at_the_end_of_text(void **state)
 {
-    static answer free_run;
-    static answer a;
+    static generate_answer free_run;
+    static generate_answer a;
     char folder[512];
     char eos[64];
-    const char *order[5];
     scratch *s = *state;
     const tiny_folder plain = {.config = tiny_llama};
     weft_generate_options o = options_for(tiny_write(s, "m", &plain, folder));
 
-    memcpy(order, PROMPTS, sizeof(order));
-    o.ids = order;
-    o.n_ids = 5;
+    generate_case_prompts(&o, 5);
     o.temperature = 1.0; /* drawn, so that ids vary */
     o.max_new_tokens = 40;
-    expect_ok(run(&free_run, &o, false));
+    expect_ok(generate_case_run(&free_run, &o, false));
     /* Two ids that came end a text from now on. */
     const int32_t x = free_run.ids[0][4];
     const int32_t y = free_run.ids[2][9];
     (void)snprintf(eos, sizeof(eos), "\"eos_token_id\": [%d, %d]", x, y);
     const tiny_folder ending = {.config = tiny_config(tiny_llama, "\"eos_token_id\": null", eos)};
     tiny_write(s, "m", &ending, folder);
-    expect_ok(run(&a, &o, false));
+    expect_ok(generate_case_run(&a, &o, false));
     int64_t n_short = 0;
     for (int64_t i = 0; i < 5; i++) {
         int64_t n = 0; /* up to the first of the two, itself included */
@@ -163,7 +106,7 @@ static void test_infer_generate__ends_at_the_end_of_text(void **state)
     }
     assert_true(n_short >= 2);
     o.ignore_eos = true;
-    expect_ok(run(&a, &o, false));
+    expect_ok(generate_case_run(&a, &o, false));
     for (int64_t i = 0; i < 5; i++)
         expect_same(&a, i, &free_run, i);
 }
@@ -180,7 +123,7 @@ static void repeat_id(char *out, size_t size, int n)
 /* 64 learned positions: the 65th id can still be chosen, not read. Rotary positions go on. */
 static void test_infer_generate__ends_with_the_learned_positions(void **state)
 {
-    static answer a;
+    static generate_answer a;
     char folder[512];
     char long_prompt[512];
     const char *prompts[] = {"1,2,3", long_prompt};
@@ -192,22 +135,22 @@ static void test_infer_generate__ends_with_the_learned_positions(void **state)
     o.ids = prompts;
     o.n_ids = 2;
     o.max_new_tokens = 100;
-    expect_ok(run(&a, &o, false));
+    expect_ok(generate_case_run(&a, &o, false));
     assert_int_equal(a.n_ids[0], 62);
     assert_int_equal(a.n_ids[1], 1);
     assert_int_equal(a.finish[0], WEFT_FINISH_CONTEXT);
     assert_int_equal(a.finish[1], WEFT_FINISH_CONTEXT);
     o.max_new_tokens = 61; /* fits: 3 + 61 = 64 */
     o.n_ids = 1;
-    expect_ok(run(&a, &o, false));
+    expect_ok(generate_case_run(&a, &o, false));
     assert_int_equal(a.finish[0], WEFT_FINISH_LENGTH);
     repeat_id(long_prompt, sizeof(long_prompt), 65);
     o.n_ids = 2;
-    expect_failure(run(&a, &o, false), WEFT_STATUS_MISMATCH, "prompt 1", "65 tokens",
+    expect_failure(generate_case_run(&a, &o, false), WEFT_STATUS_MISMATCH, "prompt 1", "65 tokens",
                    "positions for 64", NULL);
     o.model = tiny_write(*state, "l", &llama, folder);
     o.max_new_tokens = 10;
-    expect_ok(run(&a, &o, false));
+    expect_ok(generate_case_run(&a, &o, false));
     assert_int_equal(a.n_ids[1], 10);
 }
 
@@ -220,7 +163,7 @@ static void zero_head(const char *name, float *v, int64_t n)
 /* More rows than ids is fine and the surplus never comes; fewer is refused with both numbers. */
 static void test_infer_generate__rows_beyond_the_tokenizer(void **state)
 {
-    static answer a;
+    static generate_answer a;
     char folder[512];
     const char *prompts[] = {"once", "upon"};
     const tiny_folder more = {
@@ -234,7 +177,7 @@ static void test_infer_generate__rows_beyond_the_tokenizer(void **state)
     o.max_new_tokens = 1500;
     o.ignore_eos = true;
     o.layout.dtype = "bf16";
-    expect_ok(run(&a, &o, true));
+    expect_ok(generate_case_run(&a, &o, true));
     for (int64_t i = 0; i < 2; i++) {
         assert_int_equal(a.n_ids[i], 1500);
         for (int64_t k = 0; k < 1500; k++)
@@ -245,7 +188,7 @@ static void test_infer_generate__rows_beyond_the_tokenizer(void **state)
     o.n_prompt = 0;
     o.ids = ids;
     o.n_ids = 2;
-    expect_ok(run(&a, &o, false));
+    expect_ok(generate_case_run(&a, &o, false));
     int64_t n_beyond = 0;
     for (int64_t k = 0; k < 1500; k++)
         n_beyond += a.ids[0][k] > 256;
@@ -257,13 +200,13 @@ static void test_infer_generate__rows_beyond_the_tokenizer(void **state)
     o.prompt = prompts;
     o.n_prompt = 2;
     o.n_ids = 0;
-    expect_failure(run(&a, &o, true), WEFT_STATUS_MISMATCH, "257", "256", NULL);
+    expect_failure(generate_case_run(&a, &o, true), WEFT_STATUS_MISMATCH, "257", "256", NULL);
 }
 
 static void test_infer_generate__an_empty_prompt_needs_a_beginning(void **state)
 {
-    static answer a;
-    static answer b;
+    static generate_answer a;
+    static generate_answer b;
     char folder[512];
     const char *empty[] = {""};
     const char *begin[] = {"7"};
@@ -275,35 +218,32 @@ static void test_infer_generate__an_empty_prompt_needs_a_beginning(void **state)
 
     o.prompt = empty;
     o.n_prompt = 1;
-    expect_failure(run(&a, &o, true), WEFT_STATUS_ARG, "prompt 0 is empty", NULL);
+    expect_failure(generate_case_run(&a, &o, true), WEFT_STATUS_ARG, "prompt 0 is empty", NULL);
     char with_bos[2048];
     (void)snprintf(with_bos, sizeof(with_bos), "%s",
                    tiny_config(config, "\"bos_token_id\": null", "\"bos_token_id\": 7"));
     const tiny_folder with = {.config = with_bos};
     o.model = tiny_write(*state, "with", &with, folder);
-    expect_ok(run(&a, &o, true));
+    expect_ok(generate_case_run(&a, &o, true));
     o.n_prompt = 0;
     o.ids = begin;
     o.n_ids = 1;
-    expect_ok(run(&b, &o, true));
+    expect_ok(generate_case_run(&b, &o, true));
     expect_same(&a, 0, &b, 0);
 }
 
 static void test_infer_generate__stops_when_told(void **state)
 {
-    static answer a;
+    static generate_answer a;
     char folder[512];
-    const char *order[5];
     const tiny_folder f = {.config = tiny_llama};
     weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder));
 
-    memcpy(order, PROMPTS, sizeof(order));
-    o.ids = order;
-    o.n_ids = 5;
+    generate_case_prompts(&o, 5);
     o.max_new_tokens = 40;
     o.layout.micro_batch_size = 2;
     a.stop_after = 9;
-    expect_ok(run(&a, &o, false));
+    expect_ok(generate_case_run(&a, &o, false));
     a.stop_after = 0;
     assert_int_equal(a.n_prompts, 5);
     for (int64_t i = 0; i < 5; i++) {
@@ -314,28 +254,25 @@ static void test_infer_generate__stops_when_told(void **state)
 
 static void test_infer_generate__threads_change_nothing(void **state)
 {
-    static answer one;
-    static answer other;
+    static generate_answer one;
+    static generate_answer other;
     char folder[512];
-    const char *order[5];
     const tiny_folder f = {.config = tiny_llama};
     weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder));
 
-    memcpy(order, PROMPTS, sizeof(order));
-    o.ids = order;
-    o.n_ids = 5;
+    generate_case_prompts(&o, 5);
     o.temperature = 1.0;
     o.layout.threads_per_rank = 1;
-    expect_ok(run(&one, &o, false));
+    expect_ok(generate_case_run(&one, &o, false));
     o.layout.threads_per_rank = 4;
-    expect_ok(run(&other, &o, false));
+    expect_ok(generate_case_run(&other, &o, false));
     for (int64_t i = 0; i < 5; i++)
         expect_same(&one, i, &other, i);
 }
 
 static void test_infer_generate__refuses_bad_prompts(void **state)
 {
-    static answer a;
+    static generate_answer a;
     char folder[512];
     const char *text[] = {"a"};
     const tiny_folder f = {.config = tiny_llama};
@@ -356,25 +293,26 @@ static void test_infer_generate__refuses_bad_prompts(void **state)
         const char *ids[] = {bad[i].ids};
         o.ids = ids;
         o.n_ids = 1;
-        expect_failure(run(&a, &o, false), bad[i].status, bad[i].message, "prompt 0", NULL);
+        expect_failure(generate_case_run(&a, &o, false), bad[i].status, bad[i].message, "prompt 0",
+                       NULL);
     }
     const char *good[] = {" 1, 2\t3"};
     o.ids = good;
-    expect_ok(run(&a, &o, false));
+    expect_ok(generate_case_run(&a, &o, false));
     o.prompt = text;
     o.n_prompt = 1;
-    expect_failure(run(&a, &o, false), WEFT_STATUS_ARG, "as text and as ids", NULL);
+    expect_failure(generate_case_run(&a, &o, false), WEFT_STATUS_ARG, "as text and as ids", NULL);
     o.n_prompt = 0;
     o.n_ids = 0;
-    expect_failure(run(&a, &o, false), WEFT_STATUS_ARG, "no prompt", NULL);
+    expect_failure(generate_case_run(&a, &o, false), WEFT_STATUS_ARG, "no prompt", NULL);
     o.ids = good;
     o.n_ids = 1;
     o.max_new_tokens = 0;
-    expect_ok(run(&a, &o, false));
+    expect_ok(generate_case_run(&a, &o, false));
     assert_int_equal(a.n_ids[0], 0);
     assert_int_equal(a.finish[0], WEFT_FINISH_LENGTH);
     o.max_new_tokens = INT64_MAX;
-    expect_failure(run(&a, &o, false), WEFT_STATUS_ARG, "2^31", NULL);
+    expect_failure(generate_case_run(&a, &o, false), WEFT_STATUS_ARG, "2^31", NULL);
 }
 
 int main(void)

@@ -7,21 +7,18 @@
  * there: logits of one rank and of a pipeline are the same bits, and so are sampled ids. (With tp row-parallel sums add in
  * another order: logits differ in the last bits, and the ids of these models are far enough from a tie.)
  */
-#include "golden.h"
+#include "generate_golden.h"
+#include "generate_ranks.h"
 #include "tiny.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/ctx.h"
-#include "infer/decode.h"
 #include "infer/groups.h"
-#include "parallel/ranks.h"
 #include "weft/generate.h"
-#include "weft/options.h"
 
 /* Thread sanitizers see locks of oneDNN's as races, and times say nothing under them. */
 #ifdef WEFT_SANITIZED
@@ -32,91 +29,16 @@
 #define TRIES 6
 #endif
 
-#define MAX_PROMPTS 9
-#define MAX_IDS 64
-
-static const char *const PROMPTS[MAX_PROMPTS] = {
-    "5,6,7", "1",   "50,49,48,47,46,45,44,43,42,41,40,39,38",
-    "5,6,7", "9,9", "2",
-    "3,4",   "8",   "11,12,13,14,15,16,17"};
-
-typedef struct answer {
-    int64_t n_prompts; /* ended so far, in order */
-    int64_t n_ids[MAX_PROMPTS];
-    int32_t ids[MAX_PROMPTS][MAX_IDS];
-    weft_finish finish[MAX_PROMPTS];
-    int64_t stop_after; /* polls; 0: never */
-    int64_t n_polls;
-    weft_generate_result result;
-} answer;
-
-static void on_done(void *user, const weft_generated *g)
-{
-    answer *a = user;
-    if (g->prompt != a->n_prompts || g->n_ids > MAX_IDS)
-        return; /* it is missing then */
-    a->n_ids[g->prompt] = g->n_ids;
-    memcpy(a->ids[g->prompt], g->ids, (size_t)g->n_ids * sizeof(int32_t));
-    a->finish[g->prompt] = g->finish;
-    a->n_prompts++;
-}
-
-static bool on_poll(void *user)
-{
-    answer *a = user;
-    return ++a->n_polls > a->stop_after && a->stop_after > 0;
-}
-
-static weft_generate_options options_for(const char *folder, size_t n_prompts)
-{
-    static const char *order[MAX_PROMPTS];
-    weft_generate_options o;
-    memcpy(order, PROMPTS, sizeof(order));
-    weft_options_init(WEFT_COMMAND_GENERATE, &o);
-    o.layout = golden_layout("reference", "");
-    o.layout.threads_per_rank = 1;
-    o.layout.seed = 3;
-    o.model = folder;
-    o.ids = order;
-    o.n_ids = n_prompts;
-    o.max_new_tokens = 7;
-    o.temperature = 1.0;
-    return o;
-}
-
-static weft_status run(answer *a, const weft_generate_options *o)
-{
-    const int64_t stop_after = a->stop_after;
-    const weft_generate_callbacks c = {.user = a, .done = on_done, .should_stop = on_poll};
-    memset(a, 0, sizeof(*a));
-    a->stop_after = stop_after;
-    return weft_generate_run(&a->result, o, NULL, &c);
-}
-
-static void expect_same(const answer *a, const answer *b, const char *what)
-{
-    if (a->n_prompts != b->n_prompts)
-        fail_msg("%s: %d prompts ended, not %d", what, (int)a->n_prompts, (int)b->n_prompts);
-    for (int64_t i = 0; i < b->n_prompts; i++) {
-        const size_t n_bytes = (size_t)b->n_ids[i] * sizeof(int32_t);
-        if (a->n_ids[i] != b->n_ids[i] || a->finish[i] != b->finish[i] ||
-            memcmp(a->ids[i], b->ids[i], n_bytes) != 0)
-            fail_msg("%s: prompt %d has another answer than on one rank", what, (int)i);
-    }
-    assert_int_equal(a->result.n_new_tokens, b->result.n_new_tokens);
-    assert_int_equal(a->result.n_prompt_tokens, b->result.n_prompt_tokens);
-}
+#define N_PROMPTS 9
 
 /* ---- the same ids ---- */
 
 /* pp 2, 3, 4 x dp 1, 2 x tp 1, 2, greedy and sampled, groups of prompts, ZeRO stages. */
 static void check_layouts(void **state, const char *config, const char *dtype)
 {
-    static answer one;
-    static answer many;
-    char folder[512];
-    const tiny_folder f = {.config = config};
-    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), MAX_PROMPTS);
+    static generate_answer one;
+    static generate_answer many;
+    weft_generate_options o = generate_case_options(*state, config, N_PROMPTS);
 
     o.layout.dtype = dtype;
     for (int is_drawn = 0; is_drawn < 2; is_drawn++) {
@@ -124,8 +46,8 @@ static void check_layouts(void **state, const char *config, const char *dtype)
         o.layout.pp = o.layout.dp = o.layout.tp = 1;
         o.layout.micro_batch_size = 0;
         o.layout.zero_stage = 0;
-        expect_ok(run(&one, &o));
-        assert_int_equal(one.n_prompts, MAX_PROMPTS);
+        expect_ok(generate_case_run(&one, &o, false));
+        assert_int_equal(one.n_prompts, N_PROMPTS);
         for (int i = 0; i < 3 * 2 * 2; i++) {
             char what[96];
             o.layout.pp = 2 + i % 3;
@@ -136,8 +58,8 @@ static void check_layouts(void **state, const char *config, const char *dtype)
             (void)snprintf(what, sizeof(what), "pp %d, dp %d, tp %d, %d together, %s",
                            (int)o.layout.pp, (int)o.layout.dp, (int)o.layout.tp,
                            (int)o.layout.micro_batch_size, is_drawn == 1 ? "drawn" : "greedy");
-            expect_ok(run(&many, &o));
-            expect_same(&many, &one, what);
+            expect_ok(generate_case_run(&many, &o, false));
+            generate_case_same(&many, &one, what);
         }
     }
 }
@@ -162,13 +84,11 @@ static void test_infer_generate_pipeline__schedules_change_nothing(void **state)
     } flags[] = {{"naive", 1, "", "pp-dp-tp"},       {"gpipe", 1, "2,4", "dp-pp-tp"},
                  {"interleaved", 2, "", "pp-tp-dp"}, {"interleaved", 3, "1,1,1,1,1,1", "tp-pp-dp"},
                  {"zb-h1", 1, "5,1", "dp-tp-pp"},    {"zb-h2", 1, "1,5", "tp-dp-pp"}};
-    static answer one;
-    static answer many;
-    char folder[512];
-    const tiny_folder f = {.config = tiny_llama};
-    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 5);
+    static generate_answer one;
+    static generate_answer many;
+    weft_generate_options o = generate_case_options(*state, tiny_llama, 5);
 
-    expect_ok(run(&one, &o));
+    expect_ok(generate_case_run(&one, &o, false));
     o.layout.pp = 2;
     o.layout.dp = 2;
     o.layout.tp = 2;
@@ -180,45 +100,41 @@ static void test_infer_generate_pipeline__schedules_change_nothing(void **state)
         o.layout.pp_chunks = flags[i].n_chunks;
         o.layout.stage_layers = flags[i].stage_layers;
         o.layout.rank_order = flags[i].rank_order;
-        expect_ok(run(&many, &o));
-        expect_same(&many, &one, flags[i].schedule);
+        expect_ok(generate_case_run(&many, &o, false));
+        generate_case_same(&many, &one, flags[i].schedule);
     }
 }
 
 /* Every layer a stage of its own: one without a block has no cache, and the last has the head alone. */
 static void test_infer_generate_pipeline__a_stage_a_layer(void **state)
 {
-    static answer one;
-    static answer many;
-    char folder[512];
-    const tiny_folder f = {.config = tiny_gpt2};
-    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), MAX_PROMPTS);
+    static generate_answer one;
+    static generate_answer many;
+    weft_generate_options o = generate_case_options(*state, tiny_gpt2, N_PROMPTS);
 
-    expect_ok(run(&one, &o));
+    expect_ok(generate_case_run(&one, &o, false));
     o.layout.pp = 6;
-    expect_ok(run(&many, &o));
-    expect_same(&many, &one, "6 stages");
+    expect_ok(generate_case_run(&many, &o, false));
+    generate_case_same(&many, &one, "6 stages");
 }
 
 /* One prompt, two, none that may grow: fewer than stages and than ranks. */
 static void test_infer_generate_pipeline__fewer_prompts_than_stages(void **state)
 {
-    static answer one;
-    static answer a;
-    char folder[512];
-    const tiny_folder f = {.config = tiny_llama};
-    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 1);
+    static generate_answer one;
+    static generate_answer a;
+    weft_generate_options o = generate_case_options(*state, tiny_llama, 1);
 
     for (int i = 0; i < 2 * 2 * 3; i++) {
         o.n_ids = (size_t)(1 + i % 2);
         o.max_new_tokens = i / 2 % 2 == 0 ? 4 : 0;
         o.layout.pp = o.layout.dp = 1;
-        expect_ok(run(&one, &o));
+        expect_ok(generate_case_run(&one, &o, false));
         o.layout.pp = 2 + i / 4;
         o.layout.dp = 1 + i / 4;
         o.layout.zero_stage = i / 4 == 2 ? 3 : 0;
-        expect_ok(run(&a, &o));
-        expect_same(&a, &one, "few");
+        expect_ok(generate_case_run(&a, &o, false));
+        generate_case_same(&a, &one, "few");
         o.layout.zero_stage = 0;
     }
 }
@@ -227,33 +143,16 @@ static void test_infer_generate_pipeline__fewer_prompts_than_stages(void **state
 static void check_golden(void **state, const char *model)
 {
     golden g;
-    static answer a;
-    char folder[512];
-    char text[256] = "";
-    const char *prompts[] = {text, text, text};
+    static generate_answer a;
     golden_open(&g, *state, model, "golden.safetensors");
-    const weft_st_tensor *prompt = golden_tensor(&g, "gen.prompt");
-    const weft_st_tensor *want = golden_tensor(&g, "gen.ids");
-    weft_generate_options o = options_for(golden_folder(&g, GOLDEN_NEW, folder), 3);
+    weft_generate_options o = generate_golden_options(&g, FAST_BACKEND, 3);
 
-    for (int64_t i = 0; i < prompt->n_elems; i++)
-        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%d", i == 0 ? "" : ",",
-                       (int)tensor_at(prompt, i));
-    o.ids = prompts;
-    o.max_new_tokens = want->n_elems;
-    o.ignore_eos = true;
-    o.temperature = 0.0;
-    o.layout.backend = FAST_BACKEND;
+    o.layout.threads_per_rank = 1;
     for (int i = 0; i < 3; i++) {
         o.layout.pp = 2 + i % 2;
         o.layout.tp = 1 + i / 2;
-        expect_ok(run(&a, &o));
-        assert_int_equal(a.n_prompts, 3);
-        for (int64_t p = 0; p < 3; p++) {
-            assert_int_equal(a.n_ids[p], want->n_elems);
-            for (int64_t k = 0; k < want->n_elems; k++)
-                assert_int_equal(a.ids[p][k], (int32_t)tensor_at(want, k));
-        }
+        expect_ok(generate_case_run(&a, &o, false));
+        generate_golden_same(&a, &g, 3, "on stages");
     }
     golden_close(&g);
 }
@@ -271,24 +170,23 @@ static void test_infer_generate_pipeline__the_ids_of_transformers(void **state)
 /* Ids that came in the middle of answers end them: groups lose sequences at different times and share out what is left. */
 static void test_infer_generate_pipeline__ends_at_different_tokens(void **state)
 {
-    static answer free_run;
-    static answer one;
-    static answer many;
+    static generate_answer free_run;
+    static generate_answer one;
+    static generate_answer many;
     char folder[512];
     char eos[96];
-    const tiny_folder plain = {.config = tiny_llama};
-    weft_generate_options o = options_for(tiny_write(*state, "plain", &plain, folder), MAX_PROMPTS);
+    weft_generate_options o = generate_case_options(*state, tiny_llama, N_PROMPTS);
 
     o.max_new_tokens = 24;
-    expect_ok(run(&free_run, &o));
+    expect_ok(generate_case_run(&free_run, &o, false));
     (void)snprintf(eos, sizeof(eos), "\"eos_token_id\": [%d, %d, %d, %d]", free_run.ids[0][1],
                    free_run.ids[1][4], free_run.ids[4][9], free_run.ids[7][0]);
     const tiny_folder ending = {.config = tiny_config(tiny_llama, "\"eos_token_id\": null", eos)};
     o.model = tiny_write(*state, "ending", &ending, folder);
-    expect_ok(run(&one, &o));
+    expect_ok(generate_case_run(&one, &o, false));
     int n_lengths = 0;
-    bool is_seen[MAX_IDS] = {false};
-    for (int i = 0; i < MAX_PROMPTS; i++) {
+    bool is_seen[GENERATE_IDS_MOST] = {false};
+    for (int i = 0; i < N_PROMPTS; i++) {
         n_lengths += is_seen[one.n_ids[i]] ? 0 : 1;
         is_seen[one.n_ids[i]] = true;
     }
@@ -298,8 +196,8 @@ static void test_infer_generate_pipeline__ends_at_different_tokens(void **state)
         o.layout.dp = 1 + i / 3 % 2;
         o.layout.micro_batch_size = i / 6 == 0 ? 0 : 2 + i / 6;
         o.layout.zero_stage = i % 2 == 1 ? 3 : 0;
-        expect_ok(run(&many, &o));
-        expect_same(&many, &one, "ending");
+        expect_ok(generate_case_run(&many, &o, false));
+        generate_case_same(&many, &one, "ending");
     }
 }
 
@@ -354,12 +252,10 @@ static void test_infer_generate_pipeline__groups_share_out_what_is_left(void **s
  */
 static void test_infer_generate_pipeline__keeps_stages_busy(void **state)
 {
-    static answer a;
-    char folder[512];
-    const tiny_folder f = {.config = tiny_llama};
+    static generate_answer a;
     const char pace[] = "{\"block\": {\"forward_ms\": 8, \"input_gradient_ms\": 0, "
                         "\"weight_gradient_ms\": 0}}";
-    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 1);
+    weft_generate_options o = generate_case_options(*state, tiny_llama, 1);
     double seconds[3] = {0};
 
     o.layout.pace = scratch_file(*state, "pace.json", pace, sizeof(pace) - 1);
@@ -370,7 +266,7 @@ static void test_infer_generate_pipeline__keeps_stages_busy(void **state)
         if (i > 2 && seconds[2] < 1.5 * seconds[1])
             break;
         o.n_ids = n;
-        expect_ok(run(&a, &o));
+        expect_ok(generate_case_run(&a, &o, false));
         const double s = a.result.prompt_seconds + a.result.new_seconds;
         seconds[n] = i < 2 ? s : fmin(seconds[n], s);
     }
@@ -381,101 +277,30 @@ static void test_infer_generate_pipeline__keeps_stages_busy(void **state)
 
 /* ---- memory ---- */
 
-typedef struct planned {
-    weft_generate_options options;
-    size_t planned[8], taken[8];
-    int64_t n_cache[8]; /* bytes */
-    uint64_t n_sent[8];
-    uint64_t n_blocks[8]; /* taken while it ran */
-} planned;
-
-static uint64_t count_blocks(const weft_alloc *alloc)
-{
-    uint64_t n = 0;
-    for (int i = 0; i < WEFT_MEM_COUNT; i++) {
-        weft_alloc_count count;
-        weft_i_alloc_counts(alloc, (weft_mem)i, &count);
-        n += count.n_calls;
-    }
-    return n;
-}
-
-static weft_status run_decoder(planned *c, weft_mesh *mesh, weft_source *source, weft_prompts *p)
-{
-    const int r = mesh->world_rank;
-    weft_decoder_options options = {
-        .sampling = {.top_p = 1.0}, .n_ids = source->hf.config.vocab_size, .n_seqs = p->n};
-    weft_decoder *d = NULL;
-    weft_delivery delivery;
-    weft_alloc_count count;
-    weft_traffic traffic;
-    bool is_stopped = false;
-
-    weft_i_delivery_init(&delivery, p, NULL, NULL);
-    weft_status st = weft_i_decoder_create(&d, mesh, source, p, &options, 0);
-    if (st == WEFT_OK) {
-        weft_i_alloc_counts(mesh->ctx->alloc, WEFT_MEM_CACHE, &count);
-        c->n_cache[r] = (int64_t)count.now_bytes;
-        weft_i_mesh_traffic_reset(mesh);
-        c->n_blocks[r] = count_blocks(mesh->ctx->alloc);
-        st = weft_i_decoder_run(&is_stopped, d, p->sequence, p->n, &delivery);
-    }
-    if (st == WEFT_OK) {
-        weft_i_alloc_total(mesh->ctx->alloc, &count);
-        weft_i_mesh_traffic(mesh, WEFT_AXIS_PP, &traffic);
-        c->n_blocks[r] = count_blocks(mesh->ctx->alloc) - c->n_blocks[r];
-        c->planned[r] = weft_i_decoder_memory(d)->total_bytes;
-        c->taken[r] = count.peak_bytes;
-        c->n_sent[r] = traffic.sent_bytes[WEFT_COMM_SEND];
-        st = weft_i_mesh_end_step(mesh);
-    }
-    st = weft_i_mesh_fail(mesh, st);
-    weft_i_decoder_destroy(d);
-    weft_i_delivery_fini(&delivery);
-    return st;
-}
-
-static weft_status run_planned(void *user, weft_mesh *mesh)
-{
-    planned *c = user;
-    weft_source source;
-    weft_prompts prompts;
-
-    WEFT_TRY(weft_i_source_open(&source, mesh->ctx, c->options.model, ""));
-    weft_status st = weft_i_prompts_init(&prompts, mesh->ctx, &c->options, &source.hf.config, NULL);
-    if (st == WEFT_OK)
-        st = run_decoder(c, mesh, &source, &prompts);
-    weft_i_prompts_fini(&prompts);
-    weft_i_source_close(&source, mesh->ctx);
-    return st;
-}
-
 /* Planned is taken on every rank; a stage has the cache of its own blocks; messages are those of the file comment. */
 static void test_infer_generate_pipeline__memory_and_traffic_as_planned(void **state)
 {
-    char folder[512];
-    const tiny_folder f = {.config = tiny_llama};
-    planned c = {.options = options_for(tiny_write(*state, "m", &f, folder), 4)};
-    weft_layout layout;
+    generate_ranks c = {.options = generate_case_options(*state, tiny_llama, 4)};
 
     c.options.layout.pp = 3;
     c.options.layout.tp = 2;
     c.options.layout.stage_layers = "1,3,2";
-    expect_ok(weft_i_layout_make(&layout, &c.options.layout));
-    expect_ok(weft_i_ranks_run(&layout, &c.options.layout, NULL, run_planned, &c));
+    generate_ranks_run(&c);
     for (int r = 0; r < 6; r++) {
+        const generate_rank *k = &c.rank[r];
         const int stage = r / 2; /* tp-dp-pp */
         const int64_t n_blocks = stage == 0 ? 0 : stage == 1 ? 3 : 1;
         /* 4 sequences of 13 + 7 - 1 tokens, keys and values, one kv head of 8 in float32 */
-        assert_int_equal(c.n_cache[r], n_blocks * 4 * 19 * 2 * 8 * 4);
-        assert_int_equal(c.taken[r], c.planned[r]);
-        assert_int_equal(c.n_blocks[r], 0);
+        assert_int_equal(k->cache_bytes, n_blocks * 4 * 19 * 2 * 8 * 4);
+        assert_int_equal(k->taken, k->planned);
+        assert_int_equal(k->n_blocks, 0);
         /*
          * Rows of the stream: 3 + 1 + 13 + 3 of prompts, 6 more tokens of 4 sequences. Groups of 2, 1 and 1, a word of 1 + 2
          * ids each turn: 4 for prompts, 1 that there are no more, 3 * 6 for tokens, 3 until all groups are known to be empty.
          */
         const uint64_t n_outputs = (20 + 6 * 4) * 32 * 4, n_words = (4 + 1 + 18 + 3) * 3 * 4;
-        assert_int_equal(c.n_sent[r], stage < 2 ? n_outputs + n_words : (4 + 4 * 6) * 4);
+        assert_int_equal(k->traffic[WEFT_AXIS_PP].sent_bytes[WEFT_COMM_SEND],
+                         stage < 2 ? n_outputs + n_words : (4 + 4 * 6) * 4);
     }
 }
 
@@ -484,53 +309,34 @@ static void test_infer_generate_pipeline__memory_and_traffic_as_planned(void **s
 /* Rank 0 alone is asked; everybody stops, and every prompt gets its end and no id that a free run has not. */
 static void test_infer_generate_pipeline__stops_when_told(void **state)
 {
-    static answer free_run;
-    static answer a;
-    char folder[512];
-    const tiny_folder f = {.config = tiny_llama};
-    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 7);
+    static generate_answer free_run;
+    static generate_answer a;
+    weft_generate_options o = generate_case_options(*state, tiny_llama, 7);
 
     o.max_new_tokens = 40;
-    expect_ok(run(&free_run, &o));
+    expect_ok(generate_case_run(&free_run, &o, false));
     for (int i = 0; i < 12; i++) {
         o.layout.pp = 2 + i % 3;
         o.layout.dp = 1 + i / 6;
         o.layout.micro_batch_size = i / 3 % 2 == 0 ? 0 : 2;
         a.stop_after = 1 + 3 * i;
-        expect_ok(run(&a, &o));
+        expect_ok(generate_case_run(&a, &o, false));
         assert_int_equal(a.n_prompts, 7);
-        int64_t n_stopped = 0;
-        for (int64_t k = 0; k < 7; k++) {
-            assert_memory_equal(a.ids[k], free_run.ids[k], (size_t)a.n_ids[k] * sizeof(int32_t));
-            n_stopped += a.finish[k] == WEFT_FINISH_STOPPED;
-            assert_true(a.n_ids[k] <= a.stop_after);
-        }
-        assert_true(n_stopped > 0);
-        assert_int_equal(a.n_polls, a.stop_after + 1);
+        assert_true(generate_case_stopped(&a, &free_run) > 0);
     }
     a.stop_after = 0;
-}
-
-static void poison(const char *name, float *v, int64_t n)
-{
-    if (strcmp(name, "model.embed_tokens.weight") == 0)
-        v[(n / 53) * 9] = NAN; /* only prompts with id 9 see it */
 }
 
 /* The last stage finds logits that are not finite, and ends all others, which wait for it. */
 static void test_infer_generate_pipeline__a_failing_rank_ends_all(void **state)
 {
-    static answer a;
-    static const char *prompts[] = {"1", "2", "9"};
-    char folder[512];
-    const tiny_folder f = {.config = tiny_llama, .edit = poison};
-    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 3);
+    static generate_answer a;
+    weft_generate_options o = generate_case_poisoned(*state);
 
-    o.ids = prompts;
     for (int i = 0; i < 3; i++) {
         o.layout.pp = 2 + i;
         o.layout.dp = 1 + i % 2;
-        expect_failure(run(&a, &o), WEFT_STATUS_NUMERIC, "prompt 2", NULL);
+        expect_failure(generate_case_run(&a, &o, false), WEFT_STATUS_NUMERIC, "prompt 2", NULL);
         assert_true(weft_last_error_is_of_run());
     }
 }
@@ -541,15 +347,13 @@ static void test_infer_generate_pipeline__a_failing_rank_ends_all(void **state)
  */
 static void test_infer_generate_pipeline__faults_end_all_or_change_nothing(void **state)
 {
-    static answer one;
-    static answer a;
-    char folder[512];
+    static generate_answer one;
+    static generate_answer a;
     char fault[64];
     char rank[32];
-    const tiny_folder f = {.config = tiny_llama};
-    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 4);
+    weft_generate_options o = generate_case_options(*state, tiny_llama, 4);
 
-    expect_ok(run(&one, &o));
+    expect_ok(generate_case_run(&one, &o, false));
     o.layout.pp = 3;
     o.layout.comm_timeout = 0.3;
     for (int i = 0; i < 3 * 14; i++) {
@@ -557,20 +361,20 @@ static void test_infer_generate_pipeline__faults_end_all_or_change_nothing(void 
         (void)snprintf(fault, sizeof(fault), "%d:fail:%d", i % 3, call);
         (void)snprintf(rank, sizeof(rank), "rank %d failed by injection", i % 3);
         assert_int_equal(setenv("WEFT_FAULT", fault, 1), 0);
-        expect_failure(run(&a, &o), WEFT_STATUS_IO, rank, NULL);
+        expect_failure(generate_case_run(&a, &o, false), WEFT_STATUS_IO, rank, NULL);
         assert_true(weft_last_error_is_of_run());
         (void)snprintf(fault, sizeof(fault), "%d:delay:%d:0.002", i % 3, call);
         assert_int_equal(setenv("WEFT_FAULT", fault, 1), 0);
-        expect_ok(run(&a, &o));
-        expect_same(&a, &one, fault);
+        expect_ok(generate_case_run(&a, &o, false));
+        generate_case_same(&a, &one, fault);
     }
     for (int i = 0; i < 6; i++) { /* a turn's sends of the first stage, of the second */
         (void)snprintf(fault, sizeof(fault), "%d:lose:%d:0.7", i / 3,
                        i / 3 == 0 ? 1 + i % 3 : 3 + i % 3);
         assert_int_equal(setenv("WEFT_FAULT", fault, 1), 0);
-        const weft_status st = run(&a, &o);
+        const weft_status st = generate_case_run(&a, &o, false);
         if (st == WEFT_OK)
-            expect_same(&a, &one, fault); /* a RECV that came late in time */
+            generate_case_same(&a, &one, fault); /* a RECV that came late in time */
         else if (strstr(weft_last_error(), "missing") == NULL)
             fail_msg("%s: %s", fault, weft_last_error());
     }
@@ -579,18 +383,16 @@ static void test_infer_generate_pipeline__faults_end_all_or_change_nothing(void 
 
 static void test_infer_generate_pipeline__refusals_keep_their_status(void **state)
 {
-    static answer a;
+    static generate_answer a;
     static const char *beyond[] = {"1", "53"};
-    char folder[512];
-    const tiny_folder f = {.config = tiny_llama};
-    weft_generate_options o = options_for(tiny_write(*state, "m", &f, folder), 2);
+    weft_generate_options o = generate_case_options(*state, tiny_llama, 2);
 
     o.layout.pp = 7;
-    expect_failure(run(&a, &o), WEFT_STATUS_LAYOUT, "7", NULL);
+    expect_failure(generate_case_run(&a, &o, false), WEFT_STATUS_LAYOUT, "7", NULL);
     assert_false(weft_last_error_is_of_run());
     o.layout.pp = 2;
     o.ids = beyond;
-    expect_failure(run(&a, &o), WEFT_STATUS_MISMATCH, "id 53", NULL);
+    expect_failure(generate_case_run(&a, &o, false), WEFT_STATUS_MISMATCH, "id 53", NULL);
     assert_false(weft_last_error_is_of_run());
 }
 

@@ -198,15 +198,24 @@ static void test_parallel_pipeline_traffic__a_stage_holds_what_its_schedule_says
     }
 }
 
+/* Bytes of n of them, as they are handed out. */
+static size_t floats(int64_t n)
+{
+    return ((size_t)n * sizeof(float) + 63) / 64 * 64;
+}
+
 /*
  * Zero bubble frees what only the input gradient reads before the weight gradient runs: (p - r) whole slots and r that hold
- * the rest (ZB-H1); 2 (p - r) - 1 and 2 r (ZB-H2). Of a block only the input gradient reads q, k, v [T, (6 + 2 + 2) x 10] and
- * the log-sum-exp [6, T], f32, each rounded up to 64 bytes.
+ * the rest (ZB-H1); 2 (p - r) - 1 and 2 r (ZB-H2). Of a block only the input gradient reads q, k, v [T, (heads + 2 kv heads)
+ * x head dim] and the log-sum-exp [heads, T], f32, each rounded up to 64 bytes.
  */
 static void
 test_parallel_pipeline_traffic__zero_bubble_frees_before_the_weight_gradient(void **state)
 {
-    static const size_t input_part = TOKENS * 100 * 4 + (6 * TOKENS * 4 + 63) / 64 * 64;
+    const odd_model *const o = &odd_llama;
+    const size_t input_part = floats(TOKENS * o->n_heads * o->head_dim) +
+                              2 * floats(TOKENS * o->n_kv_heads * o->head_dim) +
+                              floats(TOKENS * o->n_heads);
     const int p = 3, n_blocks[2] = {1, 3}; /* of the first two stages */
     for (int h = 1; h <= 2; h++) {
         const ranks_layout l = {

@@ -52,30 +52,13 @@ static void setup(train_case *c, scratch *s, const odd_model *m, const char *dty
     c->options.freeze = (const char **)(uintptr_t)m->freeze; /* read only */
 }
 
-static void apply(train_case *c, const ranks_layout *l)
-{
-    weft_layout_options *o = &c->options.layout;
-    o->dp = WEFT_MAX(l->dp, 1);
-    o->tp = WEFT_MAX(l->tp, 1);
-    o->sequence_parallel = l->is_sequence_parallel;
-    o->pp = WEFT_MAX(l->pp, 1);
-    o->pp_chunks = WEFT_MAX(l->chunks, 1);
-    o->pp_schedule = l->schedule != NULL ? l->schedule : "1f1b";
-    o->stage_layers = l->stage_layers != NULL ? l->stage_layers : "";
-    o->zero_stage = l->stage;
-    o->reproducible = l->is_reproducible;
-    o->zero_prefetch = !l->has_no_prefetch;
-    o->overlap_grad_reduce = !l->is_not_overlapped;
-    o->threads_per_rank = l->n_threads > 0 ? l->n_threads : 1;
-}
-
 /* The rate must not depend on the leg's length, so the whole length is in the schedule alone (lr_decay_steps). */
 static void run_legs(train_case *c, const leg *legs, curve *out)
 {
     static train_record r;
     memset(out, 0, sizeof(*out));
     for (int i = 0; i < MOST_LEGS && legs[i].until > 0; i++) {
-        apply(c, &legs[i].layout);
+        ranks_layout_apply(&c->options.layout, &legs[i].layout);
         c->options.train_steps = legs[i].until;
         c->options.resume = i > 0 ? "" : NULL;
         memset(&r, 0, sizeof(r));

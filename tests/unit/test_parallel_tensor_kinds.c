@@ -3,6 +3,7 @@
  * vocabulary that is off by ln(tp), padding that can be drawn, ranks that draw different tokens, norms that count copies,
  * files of padded or copied tensors. And the programs' goldens on tensor ranks.
  */
+#include "generate_case.h"
 #include "ranks_golden.h"
 #include "tiny.h"
 #include "train_case.h"
@@ -10,7 +11,6 @@
 #include <math.h>
 
 #include "weft/eval.h"
-#include "weft/generate.h"
 #include "weft/inspect.h"
 #include "weft/options.h"
 #include "weft/probe.h"
@@ -118,50 +118,32 @@ static void test_parallel_tensor_kinds__goldens(void **state)
 
 /* ---- generation ---- */
 
-typedef struct answer {
-    int32_t ids[2][512];
-    int64_t n[2];
-} answer;
-
-static void on_done(void *user, const weft_generated *g)
-{
-    answer *a = user;
-    a->n[g->prompt] = g->n_ids;
-    memcpy(a->ids[g->prompt], g->ids, (size_t)g->n_ids * sizeof(int32_t));
-}
-
 /* 2 x 400 ids at temperature 5 from a vocabulary that no tp divides: none that does not exist, the same for every tp. */
 static void test_parallel_tensor_kinds__every_rank_draws_the_same(void **state)
 {
     static const char *prompts[] = {"5,6,7", "50,49,48,47,46"};
-    static const tiny_folder folders[] = {{.config = tiny_llama}, {.config = tiny_gpt2}};
-    static answer one, other;
-    char folder[512];
+    static generate_answer one, other;
     for (size_t m = 0; m < 2; m++) {
-        const weft_generate_callbacks callbacks = {.user = &other, .done = on_done};
-        weft_generate_options o;
-        weft_generate_result result;
-        weft_options_init(WEFT_COMMAND_GENERATE, &o);
-        o.layout.threads_per_rank = 1;
+        weft_generate_options o = generate_case_options(*state, m == 0 ? tiny_llama : tiny_gpt2, 0);
+        o.layout.backend = "cpu";
         o.layout.dtype = "fp32";
-        o.layout.seed = 3;
-        o.model = tiny_write(*state, "generate", &folders[m], folder);
         o.ids = prompts;
         o.n_ids = 2;
         o.max_new_tokens = m == 0 ? 400 : 50; /* gpt2: 64 positions */
         o.temperature = 5.0;
         for (size_t i = 0; i < WEFT_COUNT_OF(layouts); i++) {
+            char text[128];
             o.layout.tp = layouts[i].tp;
             o.layout.dp = WEFT_MAX(layouts[i].dp, 1);
             o.layout.sequence_parallel = layouts[i].is_sequence_parallel;
-            memset(&other, 0, sizeof(other));
-            CHECK_OK(weft_generate_run(&result, &o, NULL, &callbacks));
+            CHECK_OK(generate_case_run(&other, &o, false));
             if (i == 0)
                 one = other;
-            assert_memory_equal(&one, &other, sizeof(one));
+            generate_case_same(&other, &one, ranks_layout_text(&layouts[i], text));
+            assert_int_equal(other.n_prompts, 2);
             for (int p = 0; p < 2; p++) {
-                assert_int_equal(other.n[p], o.max_new_tokens);
-                for (int64_t k = 0; k < other.n[p]; k++)
+                assert_int_equal(other.n_ids[p], o.max_new_tokens);
+                for (int64_t k = 0; k < other.n_ids[p]; k++)
                     assert_in_range(other.ids[p][k], 0, 52);
             }
         }

@@ -7,76 +7,16 @@
  * as every other rounding on the way, of which there are some ten a block. So the distance from fp32 gradients (root
  * of summed squares, a tensor) may not be more than twice that of one rank in bf16 and 2^-8; the loss is within 2^-8.
  */
-#include "ranks_compare.h"
+#include "ranks_parity.h"
 
 #include <math.h>
 
-#define STEPS 5
-
-typedef struct variant {
-    const odd_model *model;
-    ranks_layout layout;
-    int64_t n_seqs, micro_batch;
-} variant;
-
-static void setup(ranks_case *c, scratch *s, const odd_model *m, bool is_sgd)
-{
-    ranks_case_init(c, s, m);
-    c->options.weight_decay = 0.1;
-    if (is_sgd) {
-        c->options.optimizer = "sgd";
-        c->options.lr = 0.01;
-        c->options.clip_grad = 0.0;
-    }
-}
-
-/* Planned is taken, sent as planned, and nothing is taken after the first step. */
-static void check_memory(const ranks_result *r, const char *what)
-{
-    for (int k = 0; k < r->n_ranks; k++) {
-        for (int i = 0; i < (int)WEFT_MEM_CONTROL; i++) {
-            if (r->planned[k][i] != r->taken[k][i])
-                fail_msg("%s: rank %d planned %zu bytes of %s and took %zu", what, k,
-                         r->planned[k][i], weft_i_mem_name((weft_mem)i), r->taken[k][i]);
-        }
-        if (r->n_allocs_late[k] != 0)
-            fail_msg("%s: rank %d took %d blocks after the first step", what, k,
-                     (int)r->n_allocs_late[k]);
-        assert_memory_equal(r->planned_traffic[k], r->traffic[k], sizeof(r->traffic[k]));
-    }
-}
-
-static void check_variant(scratch *s, const variant *v, bool is_sgd)
-{
-    static const ranks_layout alone = {.dp = 1};
-    ranks_case c;
-    ranks_result one, r;
-    char why[256], text[128];
-    setup(&c, s, v->model, is_sgd);
-    ranks_case_batches(&c, v->model->vocab, v->n_seqs, STEPS, 5);
-    c.options.layout.micro_batch_size = v->micro_batch;
-    ranks_case_apply(&c, &alone);
-    ranks_case_run(&one, &c);
-    ranks_case_apply(&c, &v->layout);
-    ranks_case_run(&r, &c);
-    ranks_layout_text(&v->layout, text);
-    bool is_near =
-        ranks_near_gradients(&one, &r, RANKS_GRADIENT_BOUND, why) && ranks_all_moved(&r, why);
-    if (is_near)
-        is_near =
-            is_sgd ? ranks_near_sgd(&one, &r, why) : ranks_near_adamw(&one, &r, c.options.lr, why);
-    if (!is_near)
-        fail_msg("%s %s, %s: %s", v->model->name, is_sgd ? "sgd" : "adamw", text, why);
-    for (int i = 0; i < STEPS; i++) {
-        CHECK_NEAR(r.outcome[i].loss / one.outcome[i].loss, 1.0, 1e-5);
-        CHECK_NEAR(r.outcome[i].grad_norm / one.outcome[i].grad_norm, 1.0, 1e-5); /* A07 */
-    }
-    assert_memory_equal(one.begin, r.begin, (size_t)one.n_elems * sizeof(float)); /* A18 */
-    check_memory(&r, text);
-    ranks_result_fini(&one);
-    ranks_result_fini(&r);
-    ranks_case_fini(&c);
-}
+/* Under the thread sanitizer models are so narrow (odd_model.c) that the roundings of a tensor do not average out. */
+#ifdef __SANITIZE_THREAD__
+#define BF16_RATIO 4.0
+#else
+#define BF16_RATIO 2.0
+#endif
 
 /* Three kv heads, of which one is copied at tp 4; one kv head, which every rank has. */
 #define KV(n)                                                                                      \
@@ -87,7 +27,7 @@ static void check_variant(scratch *s, const variant *v, bool is_sgd)
 static const odd_model three_kv = KV(3), one_kv = KV(1);
 #undef KV
 
-static const variant variants[] = {
+static const ranks_variant variants[] = {
     {&odd_llama, {.tp = 2}, 3, 1},
     {&odd_llama, {.tp = 3, .recompute = "full"}, 3, 2},
     {&odd_llama, {.tp = 4, .recompute = "selective"}, 2, 1},
@@ -126,13 +66,13 @@ static const variant variants[] = {
 static void test_parallel_tensor_parallel__sgd(void **state)
 {
     for (size_t i = 0; i < WEFT_COUNT_OF(variants); i++)
-        check_variant(*state, &variants[i], true);
+        ranks_parity_check(*state, &variants[i], true);
 }
 
 static void test_parallel_tensor_parallel__adamw(void **state)
 {
     for (size_t i = 0; i < WEFT_COUNT_OF(variants); i++)
-        check_variant(*state, &variants[i], false);
+        ranks_parity_check(*state, &variants[i], false);
 }
 
 static void run(ranks_result *r, ranks_case *c, const ranks_layout *l)
@@ -154,8 +94,8 @@ static void test_parallel_tensor_parallel__same_bits(void **state)
     ranks_case c;
     ranks_result a, b;
     char why[256], text[128];
-    setup(&c, *state, &odd_llama, false);
-    ranks_case_batches(&c, odd_llama.vocab, 2, STEPS, 9);
+    ranks_parity_init(&c, *state, &odd_llama, false);
+    ranks_case_batches(&c, odd_llama.vocab, 2, RANKS_PARITY_STEPS, 9);
     run(&a, &c, &plain);
     run(&b, &c, &cut);
     assert_memory_equal(&a.outcome[0].loss, &b.outcome[0].loss, sizeof(double));
@@ -195,9 +135,9 @@ static void test_parallel_tensor_parallel__bf16(void **state)
         {.tp = 2}, {.tp = 4, .is_sequence_parallel = true}, {.dp = 2, .tp = 3, .stage = 3}};
     ranks_case c;
     ranks_result exact, one, r;
-    char text[128];
-    setup(&c, *state, &odd_tied, false);
-    ranks_case_batches(&c, odd_tied.vocab, 3, STEPS, 5);
+    char why[256], text[128];
+    ranks_parity_init(&c, *state, &odd_tied, false);
+    ranks_case_batches(&c, odd_tied.vocab, 3, RANKS_PARITY_STEPS, 5);
     run(&exact, &c, &alone);
     c.options.layout.dtype = "bf16";
     run(&one, &c, &alone);
@@ -208,13 +148,14 @@ static void test_parallel_tensor_parallel__bf16(void **state)
             double length = 0.0;
             const double wanted = distance(&exact, &one, &r.param[k], &length);
             const double got = distance(&exact, &r, &r.param[k], &length);
-            if (!(got <= 2.0 * wanted + ldexp(length, -8)))
+            if (!(got <= BF16_RATIO * wanted + ldexp(length, -8)))
                 fail_msg("%s: gradient of %s is off by %.3g (one rank: %.3g), its length %.3g",
                          text, r.param[k].name, got, wanted, length);
         }
-        for (int k = 0; k < STEPS; k++)
+        for (int k = 0; k < RANKS_PARITY_STEPS; k++)
             CHECK_NEAR(r.outcome[k].loss / one.outcome[k].loss, 1.0, ldexp(1.0, -8));
-        check_memory(&r, text);
+        if (!ranks_as_planned(&r, why))
+            fail_msg("%s: %s", text, why);
         ranks_result_fini(&r);
     }
     ranks_result_fini(&exact);
@@ -225,13 +166,13 @@ static void test_parallel_tensor_parallel__bf16(void **state)
 /* A cut vocabulary is one softmax: ranks that hold fewer ids than there are sequences, and the smallest models. */
 static void test_parallel_tensor_parallel__small_models(void **state)
 {
-    static const variant small[] = {
+    static const ranks_variant small[] = {
         {&odd_small, {.tp = 2}, 3, 1},
         {&odd_small, {.tp = 2, .is_sequence_parallel = true}, 1, 1},
         {&odd_small, {.dp = 4, .tp = 2, .stage = 3}, 3, 1},
     };
     for (size_t i = 0; i < WEFT_COUNT_OF(small); i++)
-        check_variant(*state, &small[i], true);
+        ranks_parity_check(*state, &small[i], true);
 }
 
 /* Sequences of 1 and 3 tokens on 4 ranks: some have no row of the stream. */
@@ -243,14 +184,14 @@ static void test_parallel_tensor_parallel__fewer_rows_than_ranks(void **state)
         ranks_case c;
         ranks_result one, r;
         char why[256];
-        setup(&c, *state, &odd_gpt2_dropout, true);
+        ranks_parity_init(&c, *state, &odd_gpt2_dropout, true);
         c.options.seq_length = n_tokens;
         ranks_case_batches(&c, odd_gpt2.vocab, 2, 2, 3);
         run(&one, &c, &alone);
         run(&r, &c, &cut);
-        if (!ranks_near_gradients(&one, &r, RANKS_GRADIENT_BOUND, why))
+        if (!ranks_near_gradients(&one, &r, RANKS_GRADIENT_BOUND, why) ||
+            !ranks_as_planned(&r, why))
             fail_msg("%d tokens: %s", (int)n_tokens, why);
-        check_memory(&r, "few rows");
         ranks_result_fini(&one);
         ranks_result_fini(&r);
         ranks_case_fini(&c);

@@ -2,35 +2,13 @@
  * Checkpoints: every tensor and moment comes back, in one file or in shards, under the names that were read; the folder's
  * other files; and what a killed run leaves behind.
  */
-#include "one_rank.h"
-#include "train_case.h"
+#include "one_rank_session.h"
 
 #include "base/ctx.h"
 #include "tensor/convert.h"
 #include "train/out_lock.h"
-#include "train/train_session.h"
 
 #include <unistd.h>
-
-static const weft_train_callbacks nobody = {NULL, NULL, NULL, NULL};
-
-static void open_session(weft_train_session *s, const train_case *c)
-{
-    memset(s, 0, sizeof(*s));
-    s->options = &c->options;
-    s->callbacks = &nobody;
-    s->mesh = one_rank_open();
-    s->ctx = s->mesh->ctx;
-    s->is_speaker = true;
-    CHECK_OK(weft_i_train_session_open(s));
-    CHECK_OK(weft_i_train_session_take(s));
-}
-
-static void close_session(weft_train_session *s)
-{
-    weft_i_train_session_close(s);
-    one_rank_close(s->mesh);
-}
 
 static weft_checkpoint describe(const weft_train_session *s, uint64_t shard_bytes)
 {
@@ -65,7 +43,7 @@ static void round_trip(void **state, weft_family family, const char *dtype, uint
     char path[WEFT_PATH_MAX];
     train_case_init(&c, *state, family, 0.0);
     c.options.layout.dtype = dtype;
-    open_session(&a, &c);
+    one_rank_session_open(&a, &c);
     CHECK_OK(weft_i_train_round(&a));
     CHECK_OK(weft_i_train_round(&a));
     const weft_checkpoint checkpoint = describe(&a, shard_bytes);
@@ -77,13 +55,13 @@ static void round_trip(void **state, weft_family family, const char *dtype, uint
     assert_int_equal(weft_i_file_exists(path), !is_sharded);
     weft_i_out_unlock(&a.lock);
     c.options.resume = "";
-    open_session(&b, &c);
+    one_rank_session_open(&b, &c);
     assert_int_equal(b.state.step, 2);
     assert_int_equal(b.state.next_sample, 8);
     assert_int_equal(b.state.total_tokens, 2 * 4 * 16);
     same_trainers(a.trainer, b.trainer);
-    close_session(&a);
-    close_session(&b);
+    one_rank_session_close(&a);
+    one_rank_session_close(&b);
     CHECK_OK(weft_i_dir_remove(c.out));
 }
 
@@ -105,7 +83,7 @@ static void test_train_checkpoint__holds_what_it_says(void **state)
     char dir[WEFT_PATH_MAX];
     train_case_init(&c, *state, WEFT_FAMILY_GPT2, 0.0);
     c.options.layout.dtype = "bf16";
-    open_session(&s, &c);
+    one_rank_session_open(&s, &c);
     CHECK_OK(weft_i_train_round(&s));
     CHECK_OK(weft_i_train_save(&s));
     CHECK_OK(weft_i_path_join(dir, c.out, "latest"));
@@ -131,7 +109,7 @@ static void test_train_checkpoint__holds_what_it_says(void **state)
     assert_int_equal(t->shape.dim[0], 32);
     assert_int_equal(t->shape.dim[1], 128);
     weft_i_st_close(file);
-    close_session(&s);
+    one_rank_session_close(&s);
 }
 
 /* Fine-tuning: names as the folder spells them, tokenizer files along, also after the folder they came from is gone. */
@@ -156,13 +134,13 @@ static void test_train_checkpoint__keeps_names_and_files_of_the_folder(void **st
     c.options.keep_checkpoints = 1;
     c.options.train_steps = 4;
     train_case_out(&c, "tuned");
-    open_session(&s, &c);
+    one_rank_session_open(&s, &c);
     s.source.names.has_no_prefix = true; /* as if the file had been spelled so */
     for (int i = 0; i < 3; i++) {
         CHECK_OK(weft_i_train_round(&s));
         CHECK_OK(weft_i_train_save(&s));
     }
-    close_session(&s);
+    one_rank_session_close(&s);
     weft_st *file = NULL;
     CHECK_OK(weft_i_path_join(folder, c.out, "latest"));
     CHECK_OK(weft_i_st_open_folder(&file, c.s->alloc, folder, "model"));
@@ -238,14 +216,14 @@ static void test_train_checkpoint__one_of_the_same_step_is_replaced(void **state
     train_case c;
     weft_train_session s;
     train_case_init(&c, *state, WEFT_FAMILY_GPT2, 0.0);
-    open_session(&s, &c);
+    one_rank_session_open(&s, &c);
     CHECK_OK(weft_i_train_round(&s));
     make_dir(c.out, "checkpoint-1");
     CHECK_OK(weft_i_train_save(&s));
     assert_false(has(c.out, "checkpoint-1/file"));
     assert_true(has(c.out, "checkpoint-1/model.safetensors"));
     assert_false(has(c.out, "replaced-checkpoint-1"));
-    close_session(&s);
+    one_rank_session_close(&s);
 }
 
 /* Two runs into one folder: the second is told. */
@@ -255,9 +233,9 @@ static void test_train_checkpoint__one_run_at_a_time(void **state)
     weft_train_session s;
     train_case_init(&c, *state, WEFT_FAMILY_GPT2, 0.0);
     c.options.train_steps = 1;
-    open_session(&s, &c);
+    one_rank_session_open(&s, &c);
     CHECK_FAILS(train_case_run(&c, NULL), WEFT_STATUS_IO, "another run is writing there");
-    close_session(&s);
+    one_rank_session_close(&s);
     CHECK_OK(train_case_run(&c, NULL));
 }
 

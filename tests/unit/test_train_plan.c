@@ -2,42 +2,10 @@
  * The plan is what the run takes: bytes by kind, exactly, for both families, types, recompute modes, with and without
  * evaluation; and a round takes nothing after that.
  */
-#include "one_rank.h"
-#include "train_case.h"
+#include "alloc_calls.h"
+#include "one_rank_session.h"
 
 #include "base/ctx.h"
-#include "train/train_session.h"
-
-static void open_session(weft_train_session *s, const train_case *c)
-{
-    static const weft_train_callbacks none = {NULL, NULL, NULL, NULL};
-    memset(s, 0, sizeof(*s));
-    s->options = &c->options;
-    s->callbacks = &none;
-    s->mesh = one_rank_open();
-    s->ctx = s->mesh->ctx;
-    s->is_speaker = true;
-    CHECK_OK(weft_i_train_session_open(s));
-    CHECK_OK(weft_i_train_session_take(s));
-}
-
-static void close_session(weft_train_session *s)
-{
-    weft_i_train_session_close(s);
-    one_rank_close(s->mesh);
-}
-
-/* Blocks handed out so far, of all kinds. */
-static uint64_t count_calls(const weft_ctx *ctx)
-{
-    uint64_t n = 0;
-    for (int i = 0; i < WEFT_MEM_COUNT; i++) {
-        weft_alloc_count count;
-        weft_i_alloc_counts(ctx->alloc, (weft_mem)i, &count);
-        n += count.n_calls;
-    }
-    return n;
-}
 
 static void check_kinds(const weft_train_session *s, const char *when)
 {
@@ -57,11 +25,11 @@ static void check_kinds(const weft_train_session *s, const char *when)
 static void run_case(train_case *c)
 {
     weft_train_session s;
-    open_session(&s, c);
-    const uint64_t n_calls = count_calls(s.ctx);
+    one_rank_session_open(&s, c);
+    const uint64_t n_calls = alloc_calls(s.ctx->alloc);
     for (int i = 0; i < 3; i++)
         CHECK_OK(weft_i_train_round(&s));
-    assert_int_equal(count_calls(s.ctx), n_calls);
+    assert_int_equal(alloc_calls(s.ctx->alloc), n_calls);
     assert_true(s.plan.bytes[WEFT_MEM_WORKSPACE] > 0);
     check_kinds(&s, "after three rounds");
     CHECK_OK(weft_i_train_save(&s));
@@ -71,7 +39,7 @@ static void run_case(train_case *c)
     CHECK_OK(weft_i_train_save(&s));
     weft_i_alloc_counts(s.ctx->alloc, WEFT_MEM_CONTROL, &again);
     assert_int_equal(control.now_bytes, again.now_bytes);
-    close_session(&s);
+    one_rank_session_close(&s);
     CHECK_OK(weft_i_dir_remove(c->out));
 }
 
@@ -92,9 +60,9 @@ static void check_family(void **state, weft_family family)
                 run_case(&c);
                 if (eval == 0 && d == 0) {
                     weft_train_session s;
-                    open_session(&s, &c);
+                    one_rank_session_open(&s, &c);
                     activations[k] = s.plan.bytes[WEFT_MEM_ACTIVATIONS];
-                    close_session(&s);
+                    one_rank_session_close(&s);
                     CHECK_OK(weft_i_dir_remove(c.out));
                 }
             }
@@ -136,7 +104,7 @@ static void test_train_plan__kinds_are_what_they_should_be(void **state)
         weft_train_session s;
         train_case_init(&c, *state, WEFT_FAMILY_LLAMA, 0.0);
         c.options.layout.dtype = d == 0 ? "fp32" : "bf16";
-        open_session(&s, &c);
+        one_rank_session_open(&s, &c);
         const double n = (double)s.plan.n_elems;
         /* embedding and head 2 * 53 * 32; a block: q, o 32 * 32, k, v 16 * 32, three of 64 * 32, two norms; last norm */
         assert_int_equal(s.plan.n_elems,
@@ -148,7 +116,7 @@ static void test_train_plan__kinds_are_what_they_should_be(void **state)
         const double tokens = 4.0 * 16.0;
         const double least = 6.0 * tokens * (n - 53.0 * 32.0);
         assert_true(s.plan.step_flops > least && s.plan.step_flops < 1.6 * least);
-        close_session(&s);
+        one_rank_session_close(&s);
         CHECK_OK(weft_i_dir_remove(c.out));
     }
 }

@@ -478,12 +478,53 @@ static void test_train_run__saved_types(void **state)
     assert_true(size[1] > size[0] * 3 / 2);
 }
 
+/*
+ * Ranks that use oneDNN at once, two threads each: within rounding of one rank, which comes last, since what one rank has
+ * compiled the others find. For the thread sanitizer too, whose other tests of ranks are on the reference backend
+ * (ranks_case.h).
+ */
+static void test_train_run__ranks_share_the_cpu_backend(void **state)
+{
+    static const struct {
+        int64_t dp, tp, pp, stage;
+    } layouts[] = {{2, 1, 1, 3}, {1, 2, 1, 0}, {1, 1, 2, 0}, {2, 1, 1, 0}, {1, 1, 1, 0}};
+    enum { N = WEFT_COUNT_OF(layouts) };
+    for (size_t f = 0; f < WEFT_COUNT_OF(families); f++) {
+        static train_record r[N];
+        memset(r, 0, sizeof(r));
+        for (size_t i = 0; i < N; i++) {
+            train_case c;
+            char name[32];
+            train_case_init(&c, *state, families[f], 0.0);
+            (void)snprintf(name, sizeof(name), "cpu-%d-%d", (int)f, (int)i);
+            train_case_out(&c, name);
+            weft_layout_options *const l = &c.options.layout;
+            l->backend = "cpu";
+            l->threads_per_rank = 2;
+            l->dp = layouts[i].dp;
+            l->tp = layouts[i].tp;
+            l->pp = layouts[i].pp;
+            l->zero_stage = layouts[i].stage;
+            l->micro_batch_size = 2;
+            l->global_batch_size = 4;
+            c.options.train_steps = 3;
+            CHECK_OK(train_case_run(&c, &r[i]));
+            assert_int_equal(r[i].n_steps, 3);
+        }
+        for (size_t i = 0; i + 1 < N; i++) {
+            for (int k = 0; k < 3; k++)
+                CHECK_NEAR(r[i].step[k].loss, r[N - 1].step[k].loss, 1e-4);
+        }
+    }
+}
+
 #define RUN(name)                                                                                  \
     cmocka_unit_test_setup_teardown(test_train_run__##name, scratch_setup, scratch_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        RUN(ranks_share_the_cpu_backend), /* first: nothing is compiled yet */
         RUN(the_loss_falls_and_a_checkpoint_stays),
         RUN(resume_is_exact),
         RUN(resume_is_exact_with_files_of_another_type),

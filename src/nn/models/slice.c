@@ -96,10 +96,10 @@ static weft_status list_strips(weft_model *m)
     WEFT_TRY(weft_i_alloc_array(m->ctx->alloc, WEFT_STRIP_KINDS * s->n_strips, sizeof(int64_t),
                                 &m->strip_ends));
     for (int kind = 0; kind < WEFT_STRIP_KINDS; kind++) {
-        const int64_t first = strip_first(s, &m->config, kind, s->first_strip);
+        const int64_t first = strip_first(s, &m->config, (weft_strip_kind)kind, s->first_strip);
         for (int64_t i = 0; i < s->n_strips; i++)
             m->strip_ends[kind * s->n_strips + i] =
-                strip_first(s, &m->config, kind, s->first_strip + i + 1) - first;
+                strip_first(s, &m->config, (weft_strip_kind)kind, s->first_strip + i + 1) - first;
     }
     return WEFT_OK;
 }

@@ -73,26 +73,31 @@ static WEFT_ALWAYS_INLINE int32_t i32_at(weft_view v, int64_t row)
 }
 
 /**
- * exp: 2^n * e^r, r in [-ln2/2, ln2/2], minimax polynomial of (e^r - 1 - r) / r^2 (relative error 1e-9, fitted here).
- * Below the smallest normal number it gives 0. NaN stays NaN.
+ * exp of x from -87.33654 to 88.72283: 2^n * e^r, r in [-ln2/2, ln2/2], minimax polynomial of (e^r - 1 - r) / r^2 (relative
+ * error 1e-9, fitted here).
  */
-static WEFT_ALWAYS_INLINE float exp_f32(float x)
+static WEFT_ALWAYS_INLINE float exp_within_f32(float x)
 {
-    const float low = -87.33654f;
-    const float high = 88.72283f;
-    float c = x < low ? low : x;
-    c = c > high ? high : c;
     const float shifted =
-        weft_fma(c, 1.44269504f, 12582912.0f); /* rounds to whole in the low bits */
+        weft_fma(x, 1.44269504f, 12582912.0f); /* rounds to whole in the low bits */
     const float n = shifted - 12582912.0f;
-    float r = weft_fma(n, -0x1.62e4p-1f, c);
+    float r = weft_fma(n, -0x1.62e4p-1f, x);
     r = weft_fma(n, -1.42860682e-6f, r);
     float p = weft_fma(0x1.6d7538p-10f, r, 0x1.120b68p-7f);
     p = weft_fma(p, r, 0x1.5554b8p-5f);
     p = weft_fma(p, r, 0x1.5554dcp-3f);
     p = weft_fma(p, r, 0.5f);
     p = weft_fma(p * r, r, r) + 1.0f;
-    const float y = float_of_bits((bits_of_float(shifted) << 23) + bits_of_float(p));
+    return float_of_bits((bits_of_float(shifted) << 23) + bits_of_float(p));
+}
+
+/** exp. Below the smallest normal number it gives 0. NaN stays NaN. */
+static WEFT_ALWAYS_INLINE float exp_f32(float x)
+{
+    const float low = -87.33654f;
+    const float high = 88.72283f;
+    const float c = x < low ? low : x;
+    const float y = exp_within_f32(c > high ? high : c);
     const float z = x < low ? 0.0f : y;
     return x > high ? float_of_bits(0x7f800000u) : z;
 }
@@ -101,17 +106,7 @@ static WEFT_ALWAYS_INLINE float exp_f32(float x)
 static WEFT_ALWAYS_INLINE float exp_down_f32(float x)
 {
     const float low = -87.33654f;
-    const float c = x < low ? low : x;
-    const float shifted = weft_fma(c, 1.44269504f, 12582912.0f);
-    const float n = shifted - 12582912.0f;
-    float r = weft_fma(n, -0x1.62e4p-1f, c);
-    r = weft_fma(n, -1.42860682e-6f, r);
-    float p = weft_fma(0x1.6d7538p-10f, r, 0x1.120b68p-7f);
-    p = weft_fma(p, r, 0x1.5554b8p-5f);
-    p = weft_fma(p, r, 0x1.5554dcp-3f);
-    p = weft_fma(p, r, 0.5f);
-    p = weft_fma(p * r, r, r) + 1.0f;
-    const float y = float_of_bits((bits_of_float(shifted) << 23) + bits_of_float(p));
+    const float y = exp_within_f32(x < low ? low : x);
     return x < low ? 0.0f : y;
 }
 
