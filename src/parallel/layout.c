@@ -298,8 +298,8 @@ static weft_status check_strips(const weft_layout *l, const weft_config *c, cons
     if (l->tp <= most->strips)
         WEFT_FAIL(WEFT_STATUS_LAYOUT,
                   "--tp-strips %d are fewer than the ranks of --tp %d, and each needs one; use "
-                  "--tp-strips %d to %lld, or at most --tp %d",
-                  l->n_strips, l->tp, l->tp, (long long)most->strips, l->n_strips);
+                  "--tp-strips %d to %lld, or at most --tp %d; with as many ranks: %s",
+                  l->n_strips, l->tp, l->tp, (long long)most->strips, l->n_strips, nearest);
     WEFT_FAIL(WEFT_STATUS_LAYOUT,
               "--tp-strips %d are fewer than the ranks of --tp %d, and each needs one, but the "
               "model has no more than %lld (heads of keys and values); use at most --tp %d; with "
