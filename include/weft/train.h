@@ -29,7 +29,7 @@ typedef struct weft_layout_options {
     int64_t zero_stage;       /* 0..3 */
     bool zero_prefetch;       /* [true] */
     const char *pp_schedule;  /* naive gpipe [1f1b] interleaved zb-h1 zb-h2 */
-    int64_t pp_chunks;        /* [1] */
+    int64_t pp_chunks;        /* 0: 1, of interleaved 2 */
     const char *stage_layers; /* "6,3,5" or "" */
     const char *rank_order;   /* ["tp-dp-pp"] */
     bool sequence_parallel;

@@ -29,8 +29,9 @@ const weft_option weft_i_options_layout[WEFT_OPTIONS_LAYOUT] = {
     {"pp-schedule", WEFT_OPTION_CHOICE, WEFT_AT_TEXT(L, pp_schedule), .fallback = "1f1b",
      .choices = "naive|gpipe|1f1b|interleaved|zb-h1|zb-h2",
      .help = "Order in which the stages work on micro-batches; nothing with 1 stage."},
-    {"pp-chunks", WEFT_OPTION_INT, WEFT_AT_INT(L, pp_chunks), .fallback = "1", .low = 1,
-     .high = 1024, .help = "Groups of layers a stage has (interleaved); nothing with 1 stage."},
+    {"pp-chunks", WEFT_OPTION_INT, WEFT_AT_INT(L, pp_chunks), .low = 1, .high = 1024,
+     .shown = "1; interleaved: 2",
+     .help = "Groups of layers a stage has (interleaved); nothing with 1 stage."},
     {"stage-layers", WEFT_OPTION_STRING, WEFT_AT_TEXT(L, stage_layers), .fallback = "",
      .shown = "balanced", .argument = "N,N,...",
      .help = "Items of each stage, or chunk, in model order. Items are the embedding, each block, "

@@ -75,6 +75,8 @@ says err "8 stages (times chunks) cannot share 7 items"
 says err "with 1 a stage --pp 1 to 7 work here; with as many ranks: --dp 2 --tp 1 --pp 4"
 expect 4 "$weft" layout --model "$work/untied.json" --pp 4 --pp-schedule interleaved --pp-chunks 2
 says err "with 2 a stage --pp 1 to 3 work here; with as many ranks: --dp 2 --tp 1 --pp 2"
+expect 0 "$weft" layout --model "$work/untied.json" --pp 4 --pp-schedule interleaved --pp-chunks 1
+says out "interleaved, chunks of a stage: 1"
 expect 4 "$weft" layout --model "$work/untied.json" --tp 8
 says err "--tp 1 to 6 work here (uneven cuts too); with as many ranks: --dp 1 --tp 4 --pp 2"
 expect 4 "$weft" layout --model "$work/untied.json" --tp 7

@@ -71,7 +71,7 @@ static void test_formats_options__defaults_are_those_of_the_headers(void **state
     assert_string_equal(l->dtype, "");
     assert_string_equal(l->backend, "cpu");
     assert_string_equal(l->stage_layers, "");
-    assert_int_equal(l->pp_chunks, 1);
+    assert_int_equal(l->pp_chunks, 0); /* as the schedule has it */
     assert_true(l->bucket_size_mb == 25);
     assert_int_equal(l->seed, 1234);
     assert_int_equal(l->micro_batch_size + l->global_batch_size + l->threads_per_rank, 0);

@@ -104,6 +104,10 @@ static void test_parallel_layout__what_does_not_go_together_is_refused(void **st
     o.pp_chunks = 0;
     CHECK_OK(weft_i_layout_make(&l, &o));
     assert_int_equal(l.n_chunks, 2); /* one chunk would be no interleaving */
+    o.pp_chunks = 1;                 /* but it is had by whoever asks for it */
+    CHECK_OK(weft_i_layout_make(&l, &o));
+    assert_int_equal(l.n_chunks, 1);
+    o.pp_chunks = 0;
     o.stage_layers = "6,3,3";
     CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT, "3 parts, but there are 6");
     CHECK_FAILS(weft_i_layout_make(&l, &o), WEFT_STATUS_LAYOUT,

@@ -57,6 +57,7 @@ static void test_parallel_pipeline__uneven(void **state)
         {&odd_llama, {.pp = 4}, 1, 1},
         {&odd_tied, {.pp = 4, .schedule = "zb-h2"}, 2, 1},
         {&odd_tied, {.pp = 3, .schedule = "interleaved", .chunks = 2}, 2, 1},
+        {&odd_tied, {.pp = 4, .schedule = "interleaved", .chunks = 1}, 5, 1},
         {&odd_gpt2_dropout, {.pp = 3, .schedule = "gpipe"}, 5, 2},
         {&odd_gpt2, {.pp = 2, .schedule = "zb-h1"}, 7, 3},
         {&odd_llama, {.pp = 2, .schedule = "interleaved", .chunks = 3}, 5, 1},
