@@ -21,6 +21,8 @@ typedef enum weft_step_kind {
 } weft_step_kind;
 
 #define WEFT_STEP_ACTIONS 4 /* kinds that are actions of a schedule */
+#define WEFT_STEP_CHUNKS                                                                           \
+    16 /* chunks of a stage whose times are kept apart; those behind are with the last */
 
 /** Whole numbers, so that they travel as one message. */
 typedef struct weft_step_event {
@@ -33,9 +35,10 @@ typedef struct weft_step_record {
     weft_alloc *alloc;
     weft_step_event *events; /* [capacity]; NULL: times alone */
     int64_t n, capacity;
-    bool is_open;                         /* a step goes on */
-    int64_t n_lost;                       /* events without room */
-    int64_t action_ns[WEFT_STEP_ACTIONS]; /* of this step */
+    bool is_open;                                          /* a step goes on */
+    int64_t n_lost;                                        /* events without room */
+    int64_t action_ns[WEFT_STEP_ACTIONS];                  /* of this step */
+    int64_t chunk_ns[WEFT_STEP_CHUNKS][WEFT_STEP_ACTIONS]; /* the same by chunk */
     int64_t n_actions[WEFT_STEP_ACTIONS];
     int64_t first_ns, last_ns; /* of all actions; equal: none */
     int64_t open_ns;           /* the action that is running began then */

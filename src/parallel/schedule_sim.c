@@ -46,12 +46,18 @@ static int rank_of(const simulation *s, int stage)
     return stage % s->shape->n_stages;
 }
 
+/* Of an action, or of the whole stage that its chunk has a share in. */
+static const weft_sim_times *times_of(const simulation *s, int stage)
+{
+    return &s->times[stage % s->n_times];
+}
+
 /* When what an action needs is there; UNKNOWN when it is not known yet. */
 static double ready_at(const simulation *s, int rank, const weft_action *a)
 {
     const board *b = &s->board;
     const int stage = a->chunk * s->shape->n_stages + rank;
-    const double comm = s->times[s->n_times > 1 ? rank : 0].comm;
+    const double comm = times_of(s, stage)->comm;
     double at = 0.0;
     if (a->kind == WEFT_ACTION_WEIGHT)
         return *cell(b, b->input, stage, a->micro_batch);
@@ -70,9 +76,9 @@ static double ready_at(const simulation *s, int rank, const weft_action *a)
     return WEFT_MAX(at, end + (rank_of(s, other) != rank ? comm : 0.0));
 }
 
-static double duration_of(const simulation *s, int rank, weft_action_kind kind)
+static double duration_of(const simulation *s, int stage, weft_action_kind kind)
 {
-    const weft_sim_times *t = &s->times[s->n_times > 1 ? rank : 0];
+    const weft_sim_times *t = times_of(s, stage);
     double whole = t->forward;
     if (kind == WEFT_ACTION_BACKWARD)
         whole = t->backward + t->weight;
@@ -80,7 +86,7 @@ static double duration_of(const simulation *s, int rank, weft_action_kind kind)
         whole = t->backward;
     else if (kind == WEFT_ACTION_WEIGHT)
         whole = t->weight;
-    return whole / s->shape->n_chunks;
+    return s->n_times == n_stages(s) ? whole : whole / s->shape->n_chunks;
 }
 
 /* Runs as many of the rank's actions as can be; false when there was none. */
@@ -96,7 +102,7 @@ static bool advance(simulation *s, weft_sim *out, int rank)
             break;
         const int stage = a->chunk * s->shape->n_stages + rank;
         const double start = WEFT_MAX(ready, s->clock[rank]);
-        const double end = start + duration_of(s, rank, a->kind);
+        const double end = start + duration_of(s, stage, a->kind);
         if (a->kind == WEFT_ACTION_FORWARD)
             *cell(&s->board, s->board.forward, stage, a->micro_batch) = end;
         else if (a->kind != WEFT_ACTION_WEIGHT)
@@ -218,8 +224,9 @@ weft_status weft_i_sim_run(weft_sim *out,
     *out = (weft_sim){.alloc = alloc};
     s.board.n_micro_batches = shape->n_micro_batches;
     WEFT_TRY(weft_i_schedule_check(shape));
-    if (n_times != 1 && n_times != shape->n_stages)
-        WEFT_FAIL(WEFT_STATUS_ARG, "times of %d ranks were given for %d", n_times, shape->n_stages);
+    if (n_times != 1 && n_times != shape->n_stages && n_times != n_stages(&s))
+        WEFT_FAIL(WEFT_STATUS_ARG, "%d times were given for %d stages of %d chunks", n_times,
+                  shape->n_stages, shape->n_chunks);
     WEFT_TRY_GOTO(st, take(&s, out), out);
     WEFT_TRY_GOTO(st, run_all(&s, out), out);
     measure(&s, out);

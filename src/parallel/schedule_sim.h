@@ -4,7 +4,7 @@
 
 #include "parallel/schedule.h"
 
-/** Times of one whole stage; a chunk takes 1 / n_chunks of each. Any unit. */
+/** Times of one whole stage, of which a chunk takes 1 / n_chunks, or of one chunk. Any unit. */
 typedef struct weft_sim_times {
     double forward, backward, weight; /* backward: input gradient alone */
     double comm;                      /* of an edge between two ranks */
@@ -42,7 +42,8 @@ typedef struct weft_sim {
  * before, backward: own forward and the stage behind, each plus comm from another rank; weight: own input gradient).
  *
  * @collective  none
- * @param[in] times  [n_stages] of each rank, or one for all when n_times is 1
+ * @param[in] times  by n_times: 1: of every rank's whole stage; n_stages: of each rank's; n_stages * n_chunks: of each chunk
+ *                   in model order
  * @return      WEFT_OK | ARG | NOMEM | LAYOUT the lists wait for each other: the ranks and actions they stand at
  */
 weft_status weft_i_sim_run(weft_sim *out,

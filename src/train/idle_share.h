@@ -10,7 +10,7 @@ typedef struct weft_rank_times {
     int64_t stage;      /* place on the pipeline's axis */
     int64_t n_forwards; /* of all its chunks */
     int64_t span_ns;    /* from the first one's start to the last one's end */
-    int64_t action_ns[WEFT_STEP_ACTIONS];
+    int64_t chunk_ns[WEFT_STEP_CHUNKS][WEFT_STEP_ACTIONS];
 } weft_rank_times;
 
 typedef struct weft_idle_share {

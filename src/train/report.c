@@ -50,8 +50,11 @@ void weft_i_report_end_step(weft_report *r, weft_mesh *mesh, double seconds)
     if (r->n_steps == 1) /* the first step meets cold caches */
         return;
     me->span_ns += mesh->record.last_ns - mesh->record.first_ns;
-    for (int k = 0; k < WEFT_STEP_ACTIONS; k++)
+    for (int k = 0; k < WEFT_STEP_ACTIONS; k++) {
         me->action_ns[k] += mesh->record.action_ns[k];
+        for (int c = 0; c < WEFT_STEP_CHUNKS; c++)
+            me->chunk_ns[c][k] += mesh->record.chunk_ns[c][k];
+    }
     me->step_ns += nanoseconds(seconds);
     for (int a = 0; a < WEFT_AXIS_COUNT; a++) {
         const weft_comm_seconds s = weft_i_mesh_seconds(mesh, (weft_axis)a);
@@ -71,8 +74,11 @@ static void fill_record(weft_report *r, const weft_mesh *mesh, const weft_train_
     me->moving_ns /= n;
     me->exposed_ns /= n;
     me->span_ns /= n;
-    for (int k = 0; k < WEFT_STEP_ACTIONS; k++)
+    for (int k = 0; k < WEFT_STEP_ACTIONS; k++) {
         me->action_ns[k] /= n;
+        for (int c = 0; c < WEFT_STEP_CHUNKS; c++)
+            me->chunk_ns[c][k] /= n;
+    }
     for (int a = 0; a < WEFT_AXIS_COUNT; a++) {
         me->coord[a] = mesh->coord[a];
         for (int op = 0; op < WEFT_COMM_OP_COUNT; op++)
@@ -250,7 +256,7 @@ static weft_status find_idle(weft_idle_share *out, weft_mesh *mesh, const weft_r
         times[i].stage = ranks[i].coord[WEFT_AXIS_PP];
         times[i].n_forwards = ranks[i].span_ns > 0 ? ranks[i].n_forwards : 0;
         times[i].span_ns = ranks[i].span_ns;
-        memcpy(times[i].action_ns, ranks[i].action_ns, sizeof(times[i].action_ns));
+        memcpy(times[i].chunk_ns, ranks[i].chunk_ns, sizeof(times[i].chunk_ns));
     }
     const weft_status st =
         weft_i_idle_share_find(out, mesh->ctx->alloc, &mesh->layout, times,

@@ -82,7 +82,7 @@ static void add_rank(drawing *d, int rank)
         first = first == 0 ? e->start_ns : first;
         last = e->end_ns;
         t->span_ns = last - first;
-        t->action_ns[e->kind] += e->end_ns - e->start_ns;
+        t->chunk_ns[WEFT_MIN(e->chunk, WEFT_STEP_CHUNKS - 1)][e->kind] += e->end_ns - e->start_ns;
         t->n_forwards += e->kind == WEFT_STEP_FORWARD ? 1 : 0;
     }
 }

@@ -172,6 +172,9 @@ static void test_parallel_schedule_sim__refuses(void **state)
     CHECK_FAILS(weft_i_sim_run(&sim, alloc, &chunks, &times, 1), WEFT_STATUS_ARG, "interleaved");
     const weft_schedule_shape none = {WEFT_SCHEDULE_GPIPE, 4, 0, 1};
     CHECK_FAILS(weft_i_sim_run(&sim, alloc, &none, &times, 1), WEFT_STATUS_ARG, "4, 0, 1");
+    const weft_schedule_shape interleaved = {WEFT_SCHEDULE_INTERLEAVED, 4, 8, 2};
+    CHECK_FAILS(weft_i_sim_run(&sim, alloc, &interleaved, &times, 2), WEFT_STATUS_ARG,
+                "2 times were given for 4 stages of 2 chunks");
 }
 
 int main(void)

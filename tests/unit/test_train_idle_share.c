@@ -41,8 +41,8 @@ static void test_train_idle_share__is_the_schedules_own(void **state)
         ranks[r].stage = r / 2;
         ranks[r].n_forwards = 8;
         ranks[r].span_ns = (33 - 2 * (r / 2)) * (int64_t)MS;
-        ranks[r].action_ns[WEFT_STEP_FORWARD] = 8 * MS;
-        ranks[r].action_ns[WEFT_STEP_BACKWARD] = 16 * MS;
+        ranks[r].chunk_ns[0][WEFT_STEP_FORWARD] = 8 * MS;
+        ranks[r].chunk_ns[0][WEFT_STEP_BACKWARD] = 16 * MS;
     }
     const weft_idle_share share = find(&l, ranks, 0.0);
     assert_true(share.is_known);
@@ -59,13 +59,71 @@ static void test_train_idle_share__counts_uneven_stages(void **state)
 {
     const weft_layout l = layout_of(1, 2, WEFT_SCHEDULE_NAIVE);
     const weft_rank_times ranks[2] = {
-        {.stage = 0, .n_forwards = 3, .span_ns = 27 * MS, .action_ns = {3 * MS, 6 * MS}},
-        {.stage = 1, .n_forwards = 3, .span_ns = 24 * MS, .action_ns = {6 * MS, 12 * MS}}};
+        {.stage = 0, .n_forwards = 3, .span_ns = 27 * MS, .chunk_ns = {{3 * MS, 6 * MS}}},
+        {.stage = 1, .n_forwards = 3, .span_ns = 24 * MS, .chunk_ns = {{6 * MS, 12 * MS}}}};
     (void)state;
     const weft_idle_share share = find(&l, ranks, 0.0);
     assert_true(fabs(share.measured - 0.5) < 1e-12);
     assert_true(fabs(share.simulated - 0.5) < 1e-9);
     assert_true(fabs(share.simulated_ms - 27.0) < 1e-6);
+}
+
+/* 11 micro-batches over 2 dp ranks are 6 and 5: each takes what it takes, and the pipeline with 6 is as long as it is. */
+static void test_train_idle_share__counts_uneven_data_parallel_ranks(void **state)
+{
+    const weft_layout l = layout_of(2, 4, WEFT_SCHEDULE_GPIPE);
+    weft_rank_times ranks[8];
+    (void)state;
+    memset(ranks, 0, sizeof(ranks));
+    for (int r = 0; r < 8; r++) {
+        const int64_t m = r % 2 == 0 ? 6 : 5;
+        ranks[r].stage = r / 2;
+        ranks[r].n_forwards = m;
+        ranks[r].span_ns = (m + 3 - r / 2) * 3 * MS;
+        ranks[r].chunk_ns[0][WEFT_STEP_FORWARD] = m * MS;
+        ranks[r].chunk_ns[0][WEFT_STEP_BACKWARD] = m * 2 * MS;
+    }
+    const weft_idle_share share = find(&l, ranks, 0.0);
+    assert_int_equal(share.n_micro_batches, 6);
+    assert_true(fabs(share.simulated_ms - 27.0) < 1e-6);
+    assert_true(fabs(share.measured - (1.0 - 5.5 / 9.0)) < 1e-12);
+    assert_true(fabs(share.simulated - share.measured) < 1e-9);
+}
+
+/*
+ * 2 stages of 2 chunks, 3 micro-batches; the parts take 1, 4, 2 and 1 forward and twice that backward: the stages work for 27
+ * and 45, the first from 0 to 48. With more chunks than are kept apart all chunks of a stage count alike.
+ */
+static void test_train_idle_share__counts_uneven_chunks(void **state)
+{
+    weft_layout l = layout_of(1, 2, WEFT_SCHEDULE_INTERLEAVED);
+    weft_rank_times ranks[2] = {{.stage = 0,
+                                 .n_forwards = 6,
+                                 .span_ns = 48 * MS,
+                                 .chunk_ns = {{3 * MS, 6 * MS}, {6 * MS, 12 * MS}}},
+                                {.stage = 1,
+                                 .n_forwards = 6,
+                                 .span_ns = 45 * MS,
+                                 .chunk_ns = {{12 * MS, 24 * MS}, {3 * MS, 6 * MS}}}};
+    (void)state;
+    l.n_chunks = 2;
+    const weft_idle_share share = find(&l, ranks, 0.0);
+    assert_int_equal(share.n_micro_batches, 3);
+    assert_true(fabs(share.simulated_ms - 48.0) < 1e-6);
+    assert_true(fabs(share.measured - 0.25) < 1e-12);
+    assert_true(fabs(share.simulated - 0.25) < 1e-9);
+
+    l.n_chunks = WEFT_STEP_CHUNKS + 1;
+    memset(ranks, 0, sizeof(ranks));
+    for (int r = 0; r < 2; r++) {
+        ranks[r].stage = r;
+        ranks[r].n_forwards = 2 * l.n_chunks;
+        ranks[r].span_ns = 4 * l.n_chunks * MS;
+        for (int c = 0; c < WEFT_STEP_CHUNKS; c++)
+            ranks[r].chunk_ns[c][WEFT_STEP_FORWARD] = (c == WEFT_STEP_CHUNKS - 1 ? 2 : 1) * 2 * MS;
+    }
+    /* only forwards take time: 2 x 17 of 1 each on a rank; the first one's last backward waits for the other's last forward */
+    assert_true(fabs(find(&l, ranks, 0.0).simulated_ms - 35.0) < 1e-6);
 }
 
 static void test_train_idle_share__is_unknown_without_a_pipeline(void **state)
@@ -83,6 +141,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_train_idle_share__is_the_schedules_own),
         cmocka_unit_test(test_train_idle_share__counts_uneven_stages),
+        cmocka_unit_test(test_train_idle_share__counts_uneven_data_parallel_ranks),
+        cmocka_unit_test(test_train_idle_share__counts_uneven_chunks),
         cmocka_unit_test(test_train_idle_share__is_unknown_without_a_pipeline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
