@@ -22,6 +22,7 @@
 #define COMM 4.0
 #define AXIS 34.0
 #define DIGIT 7.0 /* width of a digit in a bar */
+#define EDGED 3.0 /* narrower bars have no white edge, of which little else would be left */
 
 static const struct {
     const char *name, *fill, *dark; /* dark: every second chunk */
@@ -98,10 +99,20 @@ static weft_status add_legend(weft_str *out, const weft_timeline *t)
                                  x, styles[k].fill, x + 19.0, styles[k].name));
         x += 130.0;
     }
+    WEFT_TRY(
+        weft_i_str_addf(out,
+                        "<rect x=\"%.1f\" y=\"54\" width=\"14\" height=\"12\" fill=\"#eeeeee\" "
+                        "stroke=\"#cccccc\"/><text x=\"%.1f\" y=\"64\">idle</text>\n",
+                        x, x + 19.0));
+    if (t->n_chunks < 2)
+        return WEFT_OK;
+    x += 130.0;
     return weft_i_str_addf(out,
-                           "<rect x=\"%.1f\" y=\"54\" width=\"14\" height=\"12\" fill=\"#eeeeee\" "
-                           "stroke=\"#cccccc\"/><text x=\"%.1f\" y=\"64\">idle</text>\n",
-                           x, x + 19.0);
+                           "<rect x=\"%.1f\" y=\"54\" width=\"7\" height=\"12\" fill=\"%s\"/><rect "
+                           "x=\"%.1f\" y=\"54\" width=\"7\" height=\"12\" fill=\"%s\"/><text "
+                           "x=\"%.1f\" y=\"64\">dark: every second chunk</text>\n",
+                           x, styles[WEFT_BAR_FORWARD].dark, x + 7.0,
+                           styles[WEFT_BAR_BACKWARD].dark, x + 19.0);
 }
 
 static weft_status add_rows(weft_str *out, const weft_timeline *t, const frame *f)
@@ -139,9 +150,10 @@ static weft_status add_bar(weft_str *out, const weft_timeline *t, const frame *f
                      (b->kind == WEFT_BAR_REDUCE ? COMM + 1.5 : 0.0);
     const bool is_dark = t->n_chunks > 1 && b->chunk % 2 == 1;
     WEFT_TRY(weft_i_str_addf(
-        out, "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.0f\" fill=\"%s\"><title>%s",
+        out, "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.0f\" fill=\"%s\"%s><title>%s",
         x_of(f, b->start), y, width_of(f, b), is_thin(b) ? COMM : BAR,
-        is_dark ? styles[b->kind].dark : styles[b->kind].fill, styles[b->kind].name));
+        is_dark ? styles[b->kind].dark : styles[b->kind].fill,
+        !is_thin(b) && width_of(f, b) < EDGED ? " stroke=\"none\"" : "", styles[b->kind].name));
     if (b->micro_batch >= 0)
         WEFT_TRY(weft_i_str_addf(out, ", micro-batch %d", b->micro_batch));
     if (t->n_chunks > 1 && !is_thin(b))

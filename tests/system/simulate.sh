@@ -16,9 +16,12 @@ says out '"idle_of_total": 0.24305'
 
 expect 0 "$weft" simulate --schedule interleaved --chunks 2 --stages 4 --micro-batches 8 --timeline "$work/t.svg"
 says out "28.5"
-for text in "<svg" "rank 3" "micro-batch 7" "chunk 1" "idle" "</svg>"; do
+for text in "<svg" "rank 3" "micro-batch 7" "chunk 1" "idle" "every second chunk" "</svg>"; do
     grep -q -- "$text" "$work/t.svg" || fail "the picture lacks $text"
 done
+# A bar narrower than its white edges would be white.
+expect 0 "$weft" simulate --schedule interleaved --chunks 3 --stages 4 --micro-batches 150 --timeline "$work/t.svg"
+[ "$(grep -c 'stroke="none"' "$work/t.svg")" = 3600 ] || fail "4 x 3 x 150 narrow forwards and backwards should have no edge"
 
 expect 2 "$weft" simulate --schedule gpipe --chunks 2 --stages 4 --micro-batches 8
 says err "interleaved"
