@@ -5,11 +5,13 @@
 #include "weft/simulate.h"
 
 #include "base/ctx.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "parallel/schedule_sim.h"
 #include "parallel/timeline.h"
 #include "weft/options.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #define MOST                                                                                       \
@@ -120,6 +122,11 @@ weft_status weft_simulate_run(const weft_simulate_options *options,
     WEFT_TRY(shape_of(options, &shape));
     WEFT_TRY(weft_i_alloc_create(&alloc, false, 0));
     weft_status st = weft_i_sim_run(&sim, alloc, &shape, &times, 1);
+    if (st == WEFT_OK && !isfinite(sim.makespan))
+        st = weft_i_error_set(WEFT_STATUS_ARG,
+                              "the schedule's length is beyond what a number can hold with "
+                              "--forward %g, --backward %g, --weight %g, --comm %g",
+                              times.forward, times.backward, times.weight, times.comm);
     if (st == WEFT_OK && options->timeline != NULL && options->timeline[0] != '\0')
         st = write_picture(&sim, &shape, alloc, options->timeline);
     if (st == WEFT_OK)

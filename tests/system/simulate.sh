@@ -25,6 +25,8 @@ expect 0 "$weft" simulate --schedule interleaved --chunks 3 --stages 4 --micro-b
 
 expect 2 "$weft" simulate --schedule gpipe --chunks 2 --stages 4 --micro-batches 8
 says err "interleaved"
+expect 2 "$weft" simulate --stages 3 --micro-batches 3 --forward 1e308 --backward 1e308
+says err "beyond what a number can hold"
 expect 2 "$weft" simulate --stages 4
 says err "micro-batches"
 expect 3 "$weft" simulate --stages 2 --micro-batches 2 --timeline "$work/none/t.svg"
