@@ -266,6 +266,20 @@ weft_status weft_i_file_write(const char *path, const void *bytes, size_t n_byte
     return st;
 }
 
+weft_status weft_i_file_check_place(const char *path)
+{
+    char temporary[WEFT_PATH_MAX];
+    struct stat info;
+    WEFT_TRY(weft_i_file_temporary(temporary, path));
+    if (strcmp(temporary, path) == 0)
+        return access(path, W_OK) == 0 ? WEFT_OK : weft_i_file_fail("opening for writing", path);
+    if (lstat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        WEFT_FAIL(WEFT_STATUS_IO, "%s is a folder and cannot be written to as a file", path);
+    const weft_status st = write_plain(temporary, "", 0);
+    weft_i_file_discard(temporary, path);
+    return st;
+}
+
 weft_status weft_i_file_copy(const char *from, const char *to)
 {
     int fd = -1;

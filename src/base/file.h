@@ -57,6 +57,9 @@ void weft_i_file_discard(const char *temporary, const char *path);
 /** Writes a small file whole: weft_i_file_temporary, fsync, weft_i_file_appear. */
 weft_status weft_i_file_write(const char *path, const void *bytes, size_t n_bytes);
 
+/** Whether weft_i_file_write could write there, long before it does; what is there stays as it is. @return WEFT_OK | IO */
+weft_status weft_i_file_check_place(const char *path);
+
 bool weft_i_file_exists(const char *path);
 bool weft_i_file_is_same(const char *a,
                          const char *b);  /* both exist and are one regular file, links followed */

@@ -75,8 +75,12 @@ static void note_end(const weft_train_session *s, uint64_t resident_bytes)
 static weft_status report(weft_train_session *s)
 {
     char path[WEFT_PATH_MAX];
-    if (s->report.n_steps == 0)
+    if (s->report.n_steps == 0) {
+        if (s->options->timeline[0] != '\0')
+            weft_i_train_note(s, "timeline: no step was made, and %s not written",
+                              s->options->timeline);
         return WEFT_OK;
+    }
     WEFT_TRY(weft_i_path_join(path, s->options->out, "report.json"));
     WEFT_TRY(
         weft_i_report_finish(&s->report, s->mesh, &s->plan, path, s->notes.line, s->notes.user));

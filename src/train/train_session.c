@@ -309,9 +309,8 @@ static weft_status open_out(weft_train_session *s)
     char path[WEFT_PATH_MAX];
     WEFT_TRY(weft_i_dir_make(s->options->out));
     WEFT_TRY(weft_i_out_lock(&s->lock, s->options->out));
-    if (s->options->timeline[0] !=
-        '\0') /* a place that cannot be written to is found before the first step */
-        WEFT_TRY(weft_i_file_write(s->options->timeline, "", 0));
+    if (s->options->timeline[0] != '\0')
+        WEFT_TRY(weft_i_file_check_place(s->options->timeline));
     WEFT_TRY(weft_i_path_join(path, s->options->out, "metrics.jsonl"));
     return weft_i_metrics_open(&s->metrics, path, s->state.step);
 }

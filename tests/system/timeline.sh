@@ -90,4 +90,20 @@ rm -rf "$work/run"
 expect 3 "$weft" train --model "$work/config.json" --data "$work/numbers.txt" --out "$work/run" --train-steps 1 \
     --timeline "$work/none/t.svg"
 says err "none/t.svg"
+expect 3 "$weft" train --model "$work/config.json" --data "$work/numbers.txt" --out "$work/run" --train-steps 1 \
+    --timeline "$work"
+says err "is a folder"
+
+# A run without a step of its own, or one that fails, leaves the picture that is there.
+rm -rf "$work/run"
+more=("$weft" train --model "$work/config.json" --data "$work/numbers.txt" --out "$work/run" --seq-length 16 --train-steps 2
+    --micro-batch-size 1 --timeline "$work/t.svg")
+expect 0 "${more[@]}"
+cp "$work/t.svg" "$work/before.svg"
+expect 0 "${more[@]}" --resume
+says err "timeline: no step was made"
+cmp -s "$work/t.svg" "$work/before.svg" || fail "a run without a step changed the picture"
+expect 5 env WEFT_FAULT=1:fail:60 "${more[@]}" --train-steps 40 --resume --dp 2
+cmp -s "$work/t.svg" "$work/before.svg" || fail "a run that failed changed the picture"
+[ -e "$work/t.svg.tmp" ] && fail "t.svg.tmp was left"
 finish

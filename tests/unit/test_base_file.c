@@ -285,6 +285,24 @@ static void test_base_file__leaves_nothing_when_replacing_fails(void **state)
     assert_false(weft_i_file_exists(tmpdir_join(temporary, dir, "file.tmp")));
 }
 
+/* Before a long run: what is there stays as it is, and nothing is left where nothing was. */
+static void test_base_file__looks_whether_a_place_can_be_written_to(void **state)
+{
+    (void)state;
+    char link[TMPDIR_PATH_BYTES], none[TMPDIR_PATH_BYTES], text[8] = "";
+    CHECK_OK(weft_i_file_check_place(path));
+    assert_false(weft_i_file_exists(path));
+    tmpdir_write(path, "kept", 4);
+    assert_int_equal(symlink(path, tmpdir_join(link, dir, "link")), 0);
+    CHECK_OK(weft_i_file_check_place(path));
+    CHECK_OK(weft_i_file_check_place(link));
+    assert_int_equal(tmpdir_read(path, text, sizeof(text)), 4);
+    assert_memory_equal(text, "kept", 4);
+    CHECK_FAILS(weft_i_file_check_place(tmpdir_join(none, dir, "none/file")), WEFT_STATUS_IO,
+                "none/file");
+    CHECK_FAILS(weft_i_file_check_place(dir), WEFT_STATUS_IO, "is a folder");
+}
+
 static void test_base_file__copies(void **state)
 {
     (void)state;
@@ -315,6 +333,7 @@ int main(void)
         FILE_TEST(replaces_a_small_file_whole),
         FILE_TEST(a_link_to_a_file_is_written_through),
         FILE_TEST(leaves_nothing_when_replacing_fails),
+        FILE_TEST(looks_whether_a_place_can_be_written_to),
         FILE_TEST(copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
