@@ -18,11 +18,11 @@
 #define MOST_MS 1e6
 #define MOST_US 1e9
 #define MOST_GB 1e6
+#define LEAST_GB 1e-6 /* 1 kB a second: slower, a mistyped exponent would be waited out for years */
 
 typedef struct pace_key {
     const char *name;
-    double most;
-    bool is_zero_allowed;
+    double least, most;
     double *out;
 } pace_key;
 
@@ -36,10 +36,9 @@ static weft_status read_key(const char *path, const char *part, const pace_key *
 {
     char text[64];
     const double x = json_is_number(v) ? json_number_value(v) : -1;
-    if (x > k->most || !(k->is_zero_allowed ? x >= 0 : x > 0))
-        WEFT_FAIL(WEFT_STATUS_FORMAT, "%s: %s.%s is %s; a number %s 0 and at most %g is needed",
-                  path, part, k->name, weft_i_json_text(v, text, sizeof(text)),
-                  k->is_zero_allowed ? ">=" : ">", k->most);
+    if (!(x >= k->least && x <= k->most))
+        WEFT_FAIL(WEFT_STATUS_FORMAT, "%s: %s.%s is %s; a number >= %g and at most %g is needed",
+                  path, part, k->name, weft_i_json_text(v, text, sizeof(text)), k->least, k->most);
     *k->out = x;
     return WEFT_OK;
 }
@@ -75,13 +74,12 @@ static weft_status read_root(weft_pace *pace, const char *path, json_t *root)
     weft_pace_layer *const layers[] = {&pace->block, &pace->embedding, &pace->head};
     pace_key keys[3][3];
     for (size_t i = 0; i < 3; i++) {
-        keys[i][0] = (pace_key){"forward_ms", MOST_MS, true, &layers[i]->forward_ms};
-        keys[i][1] = (pace_key){"input_gradient_ms", MOST_MS, true, &layers[i]->input_gradient_ms};
-        keys[i][2] =
-            (pace_key){"weight_gradient_ms", MOST_MS, true, &layers[i]->weight_gradient_ms};
+        keys[i][0] = (pace_key){"forward_ms", 0, MOST_MS, &layers[i]->forward_ms};
+        keys[i][1] = (pace_key){"input_gradient_ms", 0, MOST_MS, &layers[i]->input_gradient_ms};
+        keys[i][2] = (pace_key){"weight_gradient_ms", 0, MOST_MS, &layers[i]->weight_gradient_ms};
     }
-    const pace_key message[] = {{"latency_us", MOST_US, true, &latency_us},
-                                {"bandwidth_gb_per_s", MOST_GB, false, &gb_per_s}};
+    const pace_key message[] = {{"latency_us", 0, MOST_US, &latency_us},
+                                {"bandwidth_gb_per_s", LEAST_GB, MOST_GB, &gb_per_s}};
     const pace_part parts[] = {{"block", keys[0], 3},
                                {"embedding", keys[1], 3},
                                {"head", keys[2], 3},
