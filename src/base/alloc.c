@@ -359,3 +359,13 @@ size_t weft_i_alloc_rounded(size_t bytes)
     /* Wraps to less than `bytes` only within 63 of SIZE_MAX; check_room refuses that. */
     return (bytes + WEFT_ALIGN_BYTES - 1) / WEFT_ALIGN_BYTES * WEFT_ALIGN_BYTES;
 }
+
+int64_t weft_i_alloc_bytes_of_mb(double mb)
+{
+    const double bytes = mb * 1e6;
+    if (!(bytes > 0.0))
+        return 0;
+    if (bytes >= 0x1p62) /* a cast of more than 63 bits has no value */
+        return INT64_C(1) << 62;
+    return bytes < 1.0 ? 1 : (int64_t)bytes;
+}

@@ -71,4 +71,7 @@ const char *weft_i_mem_name(weft_mem kind);
 /** bytes rounded up to WEFT_ALIGN_BYTES: what a device block of that size counts as. */
 size_t weft_i_alloc_rounded(size_t bytes);
 
+/** Bytes of a size in units of 1,000,000, as options give it: at least 1 where mb is above 0, else 0; at most 2^62. */
+int64_t weft_i_alloc_bytes_of_mb(double mb);
+
 #endif

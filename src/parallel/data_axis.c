@@ -112,7 +112,7 @@ static void make_hooks(weft_data_axis *a)
  */
 static int64_t most_bucket_elems(const weft_data_axis *a)
 {
-    const int64_t asked = (int64_t)(a->layout->bucket_bytes / sizeof(float));
+    const int64_t asked = a->layout->bucket_bytes / (int64_t)sizeof(float);
     const int64_t share = weft_model_grad_elems(a->model) / RING_SHARE;
     if (!a->is_training || !a->is_by_micro_batch)
         return asked;

@@ -8,6 +8,7 @@
  */
 #include "parallel/layout.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/str.h"
 #include "parallel/stage_cut.h"
@@ -209,7 +210,7 @@ weft_status weft_i_layout_make(weft_layout *out, const weft_layout_options *o)
     l.is_sequence_parallel = o->sequence_parallel && l.tp > 1;
     WEFT_TRY(choose_strips(&l, o->tp_strips));
     l.has_prefetch = o->zero_prefetch;
-    l.bucket_bytes = o->bucket_size_mb * 1e6;
+    l.bucket_bytes = weft_i_alloc_bytes_of_mb(o->bucket_size_mb);
     l.is_overlapped = o->overlap_grad_reduce;
     l.is_reproducible = o->reproducible;
     l.trace = text_or(o->trace, "");

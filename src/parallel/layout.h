@@ -19,7 +19,7 @@ typedef struct weft_layout {
     int n_strips;              /* --tp-strips: of the whole tensor axis; 0: whole products */
     int zero_stage;
     bool has_prefetch;
-    double bucket_bytes;
+    int64_t bucket_bytes;
     bool is_overlapped;
     bool is_reproducible;
     const weft_pace *

@@ -327,7 +327,7 @@ static weft_status add_plans(weft_train_session *s)
 
 weft_status weft_i_train_session_take(weft_train_session *s)
 {
-    const uint64_t limit = (uint64_t)(s->options->memory_limit_mb * 1e6);
+    const uint64_t limit = (uint64_t)weft_i_alloc_bytes_of_mb(s->options->memory_limit_mb);
     WEFT_TRY(weft_i_mesh_agree(s->mesh,
                                weft_i_train_plan_make(&s->plan, s->mesh, &s->source, &s->settings,
                                                       s->job.data != NULL ? &s->job : NULL)));

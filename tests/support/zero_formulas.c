@@ -23,7 +23,8 @@ static int cut_segments(const zero_case *z, segment out[ODD_PARAMS_MOST])
 {
     static odd_param p[ODD_PARAMS_MOST];
     const int n_params = odd_params(z->model, p);
-    int64_t full = (int64_t)(z->bucket_mb * 1e6 / F32), trained = 0;
+    int64_t full = z->bucket_mb < 1e9 ? (int64_t)(z->bucket_mb * 1e6 / F32) : INT64_MAX,
+            trained = 0;
     int n = 0;
     for (int i = 0; i < n_params; i++)
         trained += p[i].is_frozen ? 0 : (p[i].n + BLOCK - 1) / BLOCK * BLOCK;

@@ -343,6 +343,18 @@ static void test_base_alloc__reports_leaks_and_blocks_put_twice(void **state)
 }
 #endif
 
+static void test_base_alloc__bytes_of_any_size_in_megabytes(void **state)
+{
+    (void)state;
+    assert_int_equal(weft_i_alloc_bytes_of_mb(0), 0);
+    assert_int_equal(weft_i_alloc_bytes_of_mb(25), 25000000);
+    assert_int_equal(weft_i_alloc_bytes_of_mb(0.0001), 100);
+    assert_int_equal(weft_i_alloc_bytes_of_mb(1e-300), 1); /* 0 would mean no limit */
+    assert_int_equal(weft_i_alloc_bytes_of_mb(1e12), 1000000000000000000);
+    assert_int_equal(weft_i_alloc_bytes_of_mb(1e13), INT64_C(1) << 62);
+    assert_int_equal(weft_i_alloc_bytes_of_mb(1e300), INT64_C(1) << 62);
+}
+
 static void test_base_alloc__names_kinds_and_rounds(void **state)
 {
     (void)state;
@@ -372,6 +384,7 @@ int main(void)
 #ifdef WEFT_ASSERTS
         cmocka_unit_test(test_base_alloc__reports_leaks_and_blocks_put_twice),
 #endif
+        cmocka_unit_test(test_base_alloc__bytes_of_any_size_in_megabytes),
         cmocka_unit_test(test_base_alloc__names_kinds_and_rounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ static void test_parallel_layout__defaults_are_one_rank(void **state)
     assert_false(l.is_data_parallel);
     assert_int_equal(l.zero_stage, 0);
     assert_true(l.has_prefetch && l.is_overlapped && !l.is_reproducible);
-    assert_true(l.bucket_bytes == 25e6);
+    assert_int_equal(l.bucket_bytes, 25000000);
     assert_true(l.comm_timeout_s == 120.0);
     assert_null(l.pace);
     assert_string_equal(l.trace, "");

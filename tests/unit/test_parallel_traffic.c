@@ -76,6 +76,8 @@ static void test_parallel_traffic__every_stage_sends_what_the_formulas_say(void 
         {&odd_gpt2, 5, 1, false, false, 5, 0.1, NULL},
         {&odd_tied, 3, 2, false, false, 4, 0.0001, NULL},
         {&odd_gpt2_frozen, 3, 0, true, false, 4, 0.05, NULL},
+        /* more bytes than 64 bits count: one bucket */
+        {&odd_llama, 2, 0, false, false, 2, 1e300, NULL},
         /* a forward again inside backward gathers nothing again */
         {&odd_llama, 2, 3, false, false, 3, 0, "full"},
         {&odd_gpt2, 3, 3, true, false, 4, 0, "selective"},

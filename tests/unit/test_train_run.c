@@ -350,6 +350,8 @@ static void test_train_run__a_plan_over_the_limit_is_refused(void **state)
     assert_non_null(strstr(weft_last_error(), "optimizer"));
     assert_int_equal(refused.n_steps, 0);
     assert_false(weft_i_dir_exists(c.out));
+    c.options.memory_limit_mb = 1e-300; /* a limit, not "no limit" */
+    CHECK_FAILS(train_case_run(&c, &refused), WEFT_STATUS_NOMEM, "--memory-limit-mb allows");
     c.options.memory_limit_mb = r.step[0].memory_bytes / 1e6;
     CHECK_OK(train_case_run(&c, NULL));
 }
