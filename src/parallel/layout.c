@@ -249,17 +249,21 @@ static void name_nearest(const weft_layout *l, const limits *most, char *out, si
     const int64_t most_tp = l->n_strips > 0 ? WEFT_MIN(most->tp, most->strips) : most->tp;
     const int tp = largest_divisor(l->tp, most_tp);
     const bool is_cut_given = l->stage_layers[0] != '\0';
+    int64_t n_items = 0;
+    const bool is_cut_kept =
+        is_cut_given && count_parts(l->stage_layers, &n_items) > 0 && n_items == most->items;
     char strips[32] = "";
     int pp = largest_divisor(l->pp, most->items / l->n_chunks);
     const int64_t n_more =
         (int64_t)pp * (l->tp / tp); /* what tensor ranks cannot share, stages may */
-    if (l->n_stage_chunks > 0 && !is_cut_given && n_more * l->n_stage_chunks <= most->items)
+    if (l->n_stage_chunks > 0 && !is_cut_kept && n_more * l->n_stage_chunks <= most->items)
         pp = (int)n_more;
     if (l->n_strips > 0 && (l->n_strips > most->strips || l->n_strips < tp))
         (void)weft_i_str_print(strips, sizeof(strips), " --tp-strips %lld",
                                (long long)most->strips);
-    (void)weft_i_str_print(out, size, "--dp %d --tp %d --pp %d%s%s", l->n_ranks / (tp * pp), tp, pp,
-                           strips, is_cut_given && pp != l->pp ? " without --stage-layers" : "");
+    (void)weft_i_str_print(
+        out, size, "--dp %d --tp %d --pp %d%s%s", l->n_ranks / (tp * pp), tp, pp, strips,
+        is_cut_given && (pp != l->pp || !is_cut_kept) ? " without --stage-layers" : "");
 }
 
 static weft_status

@@ -274,6 +274,10 @@ static void test_parallel_layout__what_is_suggested_works(void **state)
     o.pp = 8;
     o.stage_layers = "1,1,1,1,1,1,1,1";
     try_suggestion(&models[0], &o, &n_tried);
+    o.pp = 2; /* a cut that does not fit the model, beside something else that is refused first */
+    o.tp = 64;
+    o.stage_layers = "1,1";
+    try_suggestion(&models[0], &o, &n_tried);
     assert_true(n_tried > 1000);
 }
 
