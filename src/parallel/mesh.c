@@ -19,6 +19,9 @@
 
 #include <string.h>
 
+#define TIMEOUTS_LATE                                                                              \
+    4 /* a lost call comes so many --comm-timeout late, when nobody waits any more */
+
 const char *weft_i_axis_name(weft_axis axis)
 {
     static const char *const names[WEFT_AXIS_COUNT] = {"world", "dp", "tp", "pp"};
@@ -65,8 +68,11 @@ int weft_i_mesh_rank_at(const weft_layout *layout, const int *coord)
 
 /* ---- what tests let go wrong ---- */
 
-/* RANK:KIND:CALL[:SECONDS]; kind NONE when it is not for this rank. */
-static weft_status read_fault(weft_fault *out, int world_rank)
+/*
+ * RANK:KIND:CALL[:SECONDS]; kind NONE when it is not for this rank. Without SECONDS a call comes later than others wait: a
+ * loss that comes in time would be none.
+ */
+static weft_status read_fault(weft_fault *out, int world_rank, double comm_timeout_s)
 {
     static const struct {
         const char *name;
@@ -76,7 +82,7 @@ static weft_status read_fault(weft_fault *out, int world_rank)
     *out = (weft_fault){.kind = WEFT_FAULT_NONE};
     if (text == NULL || text[0] == '\0')
         return WEFT_OK;
-    char field[4][24] = {"", "", "", "0"};
+    char field[4][24] = {"", "", "", ""};
     const char *at = text;
     int n = 0;
     for (; n < 4; n++) {
@@ -91,15 +97,16 @@ static weft_status read_fault(weft_fault *out, int world_rank)
         at++;
     }
     int64_t rank = -1, call = -1;
-    double seconds = 0;
+    double seconds = TIMEOUTS_LATE * comm_timeout_s;
     weft_fault_kind kind = WEFT_FAULT_NONE;
     for (size_t i = 0; i < WEFT_COUNT_OF(kinds); i++) {
         if (strcmp(field[1], kinds[i].name) == 0)
             kind = kinds[i].kind;
     }
     if (*at != '\0' || kind == WEFT_FAULT_NONE || !weft_i_str_to_int64(field[0], &rank) ||
-        !weft_i_str_to_int64(field[2], &call) || !weft_i_str_to_double(field[3], &seconds) ||
-        rank < 0 || call < 0 || !(seconds >= 0))
+        !weft_i_str_to_int64(field[2], &call) ||
+        (n >= 3 && !weft_i_str_to_double(field[3], &seconds)) || rank < 0 || call < 0 ||
+        !(seconds >= 0))
         WEFT_FAIL(WEFT_STATUS_ARG,
                   "WEFT_FAULT=%.64s is not RANK:KIND:CALL[:SECONDS] with KIND fail, delay or lose",
                   text);
@@ -149,7 +156,7 @@ static weft_status stack_hidden(weft_mesh *m, weft_axis axis, const int *members
     weft_comm **const c = &m->comm[axis];
     weft_fault fault;
     bool is_global = false;
-    WEFT_TRY(read_fault(&fault, m->world_rank));
+    WEFT_TRY(read_fault(&fault, m->world_rank, m->layout.comm_timeout_s));
     WEFT_TRY(read_check(&is_global));
     if (fault.kind != WEFT_FAULT_NONE) {
         fault.n_calls = &m->n_calls;

@@ -555,6 +555,24 @@ static void test_parallel_ranks__faults_count_over_all_communicators(void **stat
     assert_int_equal(unsetenv("WEFT_FAULT"), 0);
 }
 
+/* Without seconds a lost or late call stays away for longer than the others wait. */
+static void test_parallel_ranks__lost_calls_are_waited_for_in_vain(void **state)
+{
+    (void)state;
+    failing f = {.rank = -1};
+    weft_layout_options o = usual(2);
+    o.comm_timeout = 0.2;
+    assert_int_equal(setenv("WEFT_FAULT", "1:lose:4", 1), 0);
+    CHECK_FAILS(run_with(&o, NULL, fail_at, &f), WEFT_STATUS_TIMEOUT, "rank 1 missing from");
+    assert_int_equal(setenv("WEFT_FAULT", "1:delay:4", 1), 0);
+    CHECK_FAILS(run_with(&o, NULL, fail_at, &f), WEFT_STATUS_TIMEOUT, "rank 1 missing from");
+    assert_int_equal(setenv("WEFT_FAULT", "1:delay:4:0.01", 1), 0);
+    CHECK_OK(run_with(&o, NULL, fail_at, &f));
+    assert_int_equal(setenv("WEFT_FAULT", "1:delay:4:", 1), 0);
+    CHECK_FAILS(run_with(&o, NULL, fail_at, &f), WEFT_STATUS_ARG, "WEFT_FAULT=1:delay:4:");
+    assert_int_equal(unsetenv("WEFT_FAULT"), 0);
+}
+
 static weft_status reduce_other_things(void *user, weft_mesh *m)
 {
     int64_t value = 1;
@@ -601,6 +619,7 @@ int main(void)
         cmocka_unit_test(test_parallel_ranks__asking_for_too_many_threads_warns_once),
         cmocka_unit_test(test_parallel_ranks__ranks_share_the_processors),
         cmocka_unit_test(test_parallel_ranks__faults_count_over_all_communicators),
+        cmocka_unit_test(test_parallel_ranks__lost_calls_are_waited_for_in_vain),
         cmocka_unit_test(test_parallel_ranks__calls_are_compared_when_asked_for),
         cmocka_unit_test(test_parallel_ranks__a_stuck_rank_is_named_and_left_behind),
     };
