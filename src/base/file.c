@@ -238,8 +238,10 @@ weft_status weft_i_file_temporary(char out[WEFT_PATH_MAX], const char *path)
 {
     struct stat info;
     /* lstat: /dev/stdout is a link, also where it leads to a regular file. */
-    const bool is_kept =
-        lstat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+    const bool is_there = lstat(path, &info) == 0;
+    const bool is_kept = is_there && !S_ISREG(info.st_mode);
+    if (is_there && S_ISDIR(info.st_mode))
+        WEFT_FAIL(WEFT_STATUS_IO, "%s is a folder and cannot be written to as a file", path);
     return weft_i_str_print(out, WEFT_PATH_MAX, is_kept ? "%s" : "%s.tmp", path);
 }
 
@@ -269,12 +271,9 @@ weft_status weft_i_file_write(const char *path, const void *bytes, size_t n_byte
 weft_status weft_i_file_check_place(const char *path)
 {
     char temporary[WEFT_PATH_MAX];
-    struct stat info;
     WEFT_TRY(weft_i_file_temporary(temporary, path));
     if (strcmp(temporary, path) == 0)
         return access(path, W_OK) == 0 ? WEFT_OK : weft_i_file_fail("opening for writing", path);
-    if (lstat(path, &info) == 0 && S_ISDIR(info.st_mode))
-        WEFT_FAIL(WEFT_STATUS_IO, "%s is a folder and cannot be written to as a file", path);
     const weft_status st = write_plain(temporary, "", 0);
     weft_i_file_discard(temporary, path);
     return st;

@@ -49,6 +49,7 @@ void weft_i_writer_abandon(weft_writer *w);      /* close, ignore errors; safe a
 /**
  * Where to write what is to appear under `path` at once: PATH.tmp, or `path` itself where there is something that a rename
  * would destroy (a link, a device, a pipe). Once written and closed it gets its name by appear; after a failure, discard.
+ * @return WEFT_OK | IO: `path` is a folder
  */
 weft_status weft_i_file_temporary(char out[WEFT_PATH_MAX], const char *path);
 weft_status weft_i_file_appear(const char *temporary, const char *path);

@@ -170,6 +170,13 @@ static weft_status remove_earlier(const char *path)
     return unlink(path) == 0 ? WEFT_OK : weft_i_file_fail("removing an earlier trace", path);
 }
 
+weft_status weft_i_trace_prepare(const char *path)
+{
+    WEFT_TRY(check_path(path));
+    WEFT_TRY(weft_i_file_check_place(path));
+    return remove_earlier(path);
+}
+
 weft_status
 weft_i_trace_create(weft_trace **out, weft_alloc *alloc, const char *path, int rank, int n_ranks)
 {
@@ -182,9 +189,7 @@ weft_i_trace_create(weft_trace **out, weft_alloc *alloc, const char *path, int r
     weft_trace *const t = p;
     t->alloc = alloc;
     t->rank = rank;
-    weft_status st = rank == 0 ? remove_earlier(path) : WEFT_OK;
-    if (st == WEFT_OK)
-        st = weft_i_writer_open(&t->file, own);
+    const weft_status st = weft_i_writer_open(&t->file, own);
     if (st != WEFT_OK) {
         weft_i_alloc_put(alloc, t);
         return st;

@@ -20,12 +20,10 @@ typedef struct weft_trace_event {
     int64_t bytes;         /* -1: none */
 } weft_trace_event;
 
-/**
- * Opens PATH.rank-R for the events of rank R; a fixed buffer, so that adding takes no memory. Rank 0 also removes what an
- * earlier run left at PATH.
- *
- * @return WEFT_OK | IO | NOMEM
- */
+/** Before the ranks begin: whether PATH can be written; removes what an earlier run left there. @return WEFT_OK | IO */
+weft_status weft_i_trace_prepare(const char *path);
+
+/** Opens PATH.rank-R for the events of rank R; a fixed buffer, so that adding takes no memory. @return WEFT_OK | IO | NOMEM */
 weft_status
 weft_i_trace_create(weft_trace **out, weft_alloc *alloc, const char *path, int rank, int n_ranks);
 

@@ -462,6 +462,8 @@ weft_status weft_i_ranks_run(const weft_layout *layout,
     weft_ctx_options *const o = &task.options;
     bool has_begun = false;
     WEFT_TRY(weft_i_layout_ctx_options(o, options, like));
+    if (layout->trace[0] != '\0')
+        WEFT_TRY(weft_i_trace_prepare(layout->trace));
     const int n_processors = weft_i_env_processors();
     if (o->n_threads > 0)
         warn_of_crowd(o, layout->n_ranks, n_processors);

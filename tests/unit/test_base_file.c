@@ -278,8 +278,9 @@ static void test_base_file__a_link_to_a_file_is_written_through(void **state)
 static void test_base_file__leaves_nothing_when_replacing_fails(void **state)
 {
     (void)state;
-    char temporary[TMPDIR_PATH_BYTES];
+    char temporary[WEFT_PATH_MAX];
     CHECK_OK(weft_i_dir_make(path));
+    CHECK_FAILS(weft_i_file_temporary(temporary, path), WEFT_STATUS_IO, "is a folder");
     CHECK_FAILS(weft_i_file_write(path, "x", 1), WEFT_STATUS_IO, path);
     assert_true(weft_i_dir_exists(path));
     assert_false(weft_i_file_exists(tmpdir_join(temporary, dir, "file.tmp")));

@@ -83,9 +83,10 @@ static void test_base_trace__the_ranks_events_come_in_one_array(void **state)
     weft_trace *t[3];
     (void)state;
     tmpdir_write(path, "an earlier run", 14);
+    CHECK_OK(weft_i_trace_prepare(path));
+    assert_false(weft_i_file_exists(path)); /* what is there is this run's, or nothing is */
     for (int r = 0; r < 3; r++)
         CHECK_OK(weft_i_trace_create(&t[r], alloc, path, r, 3));
-    assert_false(weft_i_file_exists(path)); /* what is there is this run's, or nothing is */
     for (int r = 0; r < 3; r++) {
         const weft_trace_event compute = {.name = "forward block 3",
                                           .line = "compute",
@@ -278,6 +279,9 @@ static void test_base_trace__what_cannot_be_written_is_reported(void **state)
     weft_trace *t = NULL;
     (void)state;
     (void)tmpdir_join(missing, dir, "no/such/folder.json");
+    CHECK_FAILS(weft_i_trace_prepare(missing), WEFT_STATUS_IO, "folder.json");
+    CHECK_FAILS(weft_i_trace_prepare(dir), WEFT_STATUS_IO, "is a folder");
+    assert_true(weft_i_dir_exists(dir));
     CHECK_FAILS(weft_i_trace_create(&t, alloc, missing, 0, 1), WEFT_STATUS_IO,
                 "folder.json.rank-0");
     assert_null(t);

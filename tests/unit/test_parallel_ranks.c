@@ -343,6 +343,13 @@ static void test_parallel_ranks__traces_of_all_ranks_are_joined_also_after_a_fai
     beginning b = {.st = WEFT_OK};
     o.trace = "/nowhere/t.json";
     CHECK_FAILS(run_with(&o, NULL, begin_and_fail, &b), WEFT_STATUS_IO, "/nowhere/t.json");
+    char folder[] = "/tmp/weft-trace-XXXXXX", own[64];
+    assert_non_null(mkdtemp(folder));
+    o.trace = folder; /* before anything has begun; no rank leaves a file */
+    CHECK_FAILS(run_with(&o, NULL, begin_and_fail, &b), WEFT_STATUS_IO, "is a folder");
+    (void)snprintf(own, sizeof(own), "%s.rank-1", folder);
+    assert_int_equal(access(own, F_OK), -1);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 /* ---- agreement ---- */
