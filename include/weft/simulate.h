@@ -15,7 +15,7 @@ typedef struct weft_simulate_options {
     const char *schedule; /* ["1f1b"] naive gpipe 1f1b interleaved zb-h1 zb-h2 */
     int64_t stages;       /* ranks of the pipeline */
     int64_t micro_batches;
-    int64_t chunks;       /* [1]; over 1: interleaved */
+    int64_t chunks;       /* 0: 1, of interleaved 2; over 1: interleaved */
     double forward;       /* [1] */
     double backward;      /* [1] input gradient alone */
     double weight;        /* [1] weight gradient */
@@ -25,6 +25,7 @@ typedef struct weft_simulate_options {
 } weft_simulate_options;
 
 typedef struct weft_simulate_result {
+    int64_t n_chunks;     /* of a stage, as simulated */
     int64_t n_actions;    /* of all ranks */
     double makespan;      /* from 0 to the last end */
     double span;          /* largest own last end less own first start of a rank */

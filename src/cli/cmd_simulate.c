@@ -16,7 +16,7 @@ static void show_json(const weft_simulate_options *o, const weft_simulate_result
     (void)printf("{\"schedule\": \"%s\", \"stages\": %lld, \"micro_batches\": %lld, "
                  "\"chunks\": %lld, \"actions\": %lld, \"makespan\": ",
                  o->schedule, (long long)o->stages, (long long)o->micro_batches,
-                 (long long)o->chunks, (long long)r->n_actions);
+                 (long long)r->n_chunks, (long long)r->n_actions);
     weft_i_cli_json_number(r->makespan);
     (void)printf(", \"span\": ");
     weft_i_cli_json_number(r->span);
@@ -37,8 +37,8 @@ static void show_text(const weft_simulate_options *o, const weft_simulate_result
 {
     (void)printf("schedule         %s, %lld stages, %lld micro-batches", o->schedule,
                  (long long)o->stages, (long long)o->micro_batches);
-    if (o->chunks > 1)
-        (void)printf(", %lld chunks", (long long)o->chunks);
+    if (r->n_chunks > 1)
+        (void)printf(", %lld chunks", (long long)r->n_chunks);
     (void)printf("\nmakespan         %.6g\nspan             %.6g\nideal            %.6g\n",
                  r->makespan, r->span, r->ideal);
     (void)printf("idle             %.2f %% of the span, %.2f %% of the ideal\n",

@@ -14,7 +14,8 @@ static const weft_option simulate_options[] = {
      .high = 65536, .help = "Ranks of the pipeline."},
     {"micro-batches", WEFT_OPTION_INT, WEFT_AT_INT(S, micro_batches), .is_required = true, .low = 1,
      .high = 1048576, .help = "Of one step."},
-    {"chunks", WEFT_OPTION_INT, WEFT_AT_INT(S, chunks), .fallback = "1", .low = 1, .high = 1024,
+    {"chunks", WEFT_OPTION_INT, WEFT_AT_INT(S, chunks), .low = 1, .high = 1024,
+     .shown = "1; interleaved: 2",
      .help = "Groups of layers a stage has; more than 1 with interleaved alone."},
     {"forward", WEFT_OPTION_REAL, WEFT_AT_REAL(S, forward), .fallback = "1", .is_low_open = true,
      .help = "Time of a whole stage's forward."},
@@ -39,10 +40,9 @@ static const char *const simulate_description[] = {
     "how long they take. A chunk takes its share of a stage's times. span is the largest time from "
     "a rank's own first action to its own last, which published tables use; makespan is from 0 to "
     "the last end. Idle shares are of the span.",
-    "in_flight counts, for each rank, the most micro-batches (of chunks) whose activations are "
-    "held "
-    "at once; for schedules that split backward until their weight gradient is done. "
-    "in_flight_input counts until the input gradient is done.",
+    "in flight (with --json in_flight) counts, for each rank, the most micro-batches (of chunks) "
+    "whose activations are held at once; for schedules that split backward until their weight "
+    "gradient is done. till input (in_flight_input) counts until the input gradient is done.",
     NULL,
 };
 

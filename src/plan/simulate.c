@@ -67,6 +67,7 @@ out:
 }
 
 static weft_status deliver(const weft_sim *sim,
+                           int n_chunks,
                            weft_alloc *alloc,
                            void (*done)(void *user, const weft_simulate_result *r),
                            void *user)
@@ -78,6 +79,7 @@ static weft_status deliver(const weft_sim *sim,
         numbers[sim->n_ranks + r] = sim->rank[r].in_flight_input;
     }
     const weft_simulate_result result = {
+        .n_chunks = n_chunks,
         .n_actions = sim->n_actions,
         .makespan = sim->makespan,
         .span = sim->span,
@@ -97,16 +99,18 @@ static weft_status shape_of(const weft_simulate_options *o, weft_schedule_shape 
 {
     WEFT_TRY(weft_options_check(WEFT_COMMAND_SIMULATE, o));
     WEFT_TRY(weft_i_schedule_from_name(&out->kind, o->schedule));
-    const double n_events = (double)o->stages * (double)o->micro_batches * (double)o->chunks;
+    const int64_t usual = out->kind == WEFT_SCHEDULE_INTERLEAVED ? 2 : 1;
+    const int64_t n_chunks = o->chunks > 0 ? o->chunks : usual;
+    const double n_events = (double)o->stages * (double)o->micro_batches * (double)n_chunks;
     if (n_events > MOST * 64.0)
         WEFT_FAIL(
             WEFT_STATUS_ARG,
             "--stages %lld x --micro-batches %lld x --chunks %lld is %.3g forwards, more than "
             "are simulated",
-            (long long)o->stages, (long long)o->micro_batches, (long long)o->chunks, n_events);
+            (long long)o->stages, (long long)o->micro_batches, (long long)n_chunks, n_events);
     out->n_stages = (int)o->stages;
     out->n_micro_batches = (int)o->micro_batches;
-    out->n_chunks = (int)o->chunks;
+    out->n_chunks = (int)n_chunks;
     return weft_i_schedule_check(out);
 }
 
@@ -130,7 +134,7 @@ weft_status weft_simulate_run(const weft_simulate_options *options,
     if (st == WEFT_OK && options->timeline != NULL && options->timeline[0] != '\0')
         st = write_picture(&sim, &shape, alloc, options->timeline);
     if (st == WEFT_OK)
-        st = deliver(&sim, alloc, done, user);
+        st = deliver(&sim, shape.n_chunks, alloc, done, user);
     weft_i_sim_fini(&sim);
     weft_i_alloc_destroy(alloc);
     return st;

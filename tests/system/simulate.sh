@@ -23,6 +23,13 @@ done
 expect 0 "$weft" simulate --schedule interleaved --chunks 3 --stages 4 --micro-batches 150 --timeline "$work/t.svg"
 [ "$(grep -c 'stroke="none"' "$work/t.svg")" = 3600 ] || fail "4 x 3 x 150 narrow forwards and backwards should have no edge"
 
+# Interleaved has two chunks unless told otherwise, as `weft train` has.
+expect 0 "$weft" simulate --schedule interleaved --stages 4 --micro-batches 8
+says out "interleaved, 4 stages, 8 micro-batches, 2 chunks"
+says out "28.5"
+expect 0 "$weft" simulate --schedule interleaved --stages 4 --micro-batches 8 --chunks 1 --json
+says out '"chunks": 1,'
+
 expect 2 "$weft" simulate --schedule gpipe --chunks 2 --stages 4 --micro-batches 8
 says err "interleaved"
 expect 2 "$weft" simulate --stages 3 --micro-batches 3 --forward 1e308 --backward 1e308
