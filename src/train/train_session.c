@@ -183,10 +183,12 @@ static void note_model(const weft_train_session *s)
     if (l->tp > 1 || l->n_strips > 0)
         (void)snprintf(tensor, sizeof(tensor), "tp %d%s%s, ", l->tp, strips,
                        l->is_sequence_parallel ? " with sequence parallelism" : "");
-    char stages[64] = "";
+    char stages[64] = "", chunks[32] = "";
+    if (l->n_chunks > 1)
+        (void)snprintf(chunks, sizeof(chunks), " of %d chunks a stage", l->n_chunks);
     if (l->pp > 1)
         (void)snprintf(stages, sizeof(stages), "pp %d %s%s, ", l->pp,
-                       weft_i_schedule_name(l->schedule), l->n_chunks > 1 ? " with chunks" : "");
+                       weft_i_schedule_name(l->schedule), chunks);
     if (l->n_ranks > 1 || l->n_strips > 0)
         weft_i_train_note(s, "ranks: %d as threads of this process, %s%sdp %d, %s%s", l->n_ranks,
                           tensor, stages, l->dp,
