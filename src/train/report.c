@@ -19,6 +19,8 @@
 #define RECORD_ELEMS ((int64_t)(sizeof(weft_rank_report) / sizeof(int64_t)))
 #define MAX_COLUMNS                                                                                \
     8 /* ranks a table shows; of more it shows the smallest and the largest figure */
+#define KIND_WIDTH 28 /* "communication", and room */
+#define CALL_WIDTH 36 /* "reduce_scatter over world, 128 calls" */
 #define LINE_BYTES 320
 
 static int64_t nanoseconds(double seconds)
@@ -100,13 +102,14 @@ typedef struct printer {
     void *user;
     const weft_rank_report *ranks;
     int n;
+    int width; /* of a table's first column */
 } printer;
 
 /* "what        1,234      1,234": a column a rank, or the least and the most. */
 static void print_row(const printer *p, const char *what, const int64_t *values)
 {
     char text[LINE_BYTES], number[32];
-    int at = snprintf(text, sizeof(text), "%-28s", what);
+    int at = snprintf(text, sizeof(text), "%-*s", p->width, what);
     int64_t least = values[0], most = values[0];
     for (int i = 0; i < p->n; i++) {
         least = WEFT_MIN(least, values[i]);
@@ -125,7 +128,7 @@ static void print_row(const printer *p, const char *what, const int64_t *values)
 static void print_head(const printer *p, const char *what)
 {
     char text[LINE_BYTES];
-    int at = snprintf(text, sizeof(text), "%-28s", what);
+    int at = snprintf(text, sizeof(text), "%-*s", p->width, what);
     for (int i = 0; i < p->n && p->n <= MAX_COLUMNS; i++) {
         char rank[24];
         (void)snprintf(rank, sizeof(rank), "rank %d", i);
@@ -136,12 +139,13 @@ static void print_head(const printer *p, const char *what)
     p->line(p->user, text);
 }
 
-static void print_memory(const printer *p, int64_t *column)
+static void print_memory(printer *p, int64_t *column)
 {
     int64_t largest = 0;
     int where = 0;
     bool is_planned = true;
     char text[LINE_BYTES], number[32];
+    p->width = KIND_WIDTH;
     print_head(p, "memory taken, bytes");
     for (int k = 0; k < WEFT_MEM_CONTROL; k++) {
         int64_t sum = 0;
@@ -170,9 +174,10 @@ static void print_memory(const printer *p, int64_t *column)
     p->line(p->user, text);
 }
 
-static void print_traffic(const printer *p, int64_t *column)
+static void print_traffic(printer *p, int64_t *column)
 {
     char what[64];
+    p->width = CALL_WIDTH;
     print_head(p, "sent in a step, bytes");
     for (int a = 0; a < WEFT_AXIS_COUNT; a++) {
         for (int op = 0; op < WEFT_COMM_OP_COUNT; op++) {
@@ -227,6 +232,10 @@ static void print_time(const printer *p, bool is_paced)
 {
     char text[LINE_BYTES];
     int64_t moving = 0, exposed = 0;
+    if (p->ranks[0].step_ns == 0) {
+        p->line(p->user, "times are of the steps after the first; this run made one");
+        return;
+    }
     int at = snprintf(text, sizeof(text), "%s%.2f ms; waiting in communication",
                       is_paced ? "paced step " : "step ", (double)p->ranks[0].step_ns / 1e6);
     for (int i = 0; i < p->n; i++) {
@@ -367,7 +376,7 @@ out:
 /* ---- gathering ---- */
 
 static weft_status
-show(const weft_rank_report *ranks, weft_mesh *mesh, const printer *p, const char *path)
+show(const weft_rank_report *ranks, weft_mesh *mesh, printer *p, const char *path)
 {
     int64_t *column = NULL;
     weft_idle_share idle;

@@ -53,6 +53,13 @@ silent out
 for i in $(seq 20); do echo "Line $i of some text"; done >"$work/text"
 sed 's/"vocab_size": 256/"vocab_size": 257/' "$golden/llama/model/config.json" >"$work/config.json"
 expect 0 "$weft" train --model "$work/config.json" --data "$work/text" --out "$work/trained" --train-steps 1 --seq-length 16 --dp 2
+says err "times are of the steps after the first; this run made one"
+# The figures of a table stand below the names of the ranks, those of the longest name of a call too.
+expect 0 "$weft" train --model "$work/config.json" --data "$work/text" --out "$work/columns" --train-steps 2 --seq-length 16 --dp 2 \
+    --zero-stage 3
+says err "reduce_scatter over dp, "
+awk '/^(memory taken|sent in a step), bytes/ { n = length($0); next } /^[a-z]/ && $NF !~ /^[0-9,]+$/ { n = 0 }
+    n && length($0) != n { print; exit 1 }' "$work/err" >"$work/crooked" || fail "out of its column: $(cat "$work/crooked")"
 eval=("$weft" eval --model "$work/trained/latest" --data "$work/text" --seq-length 16)
 expect 0 "${eval[@]}" --pp 2
 expect 4 "${eval[@]}" --stage-layers 1,1
