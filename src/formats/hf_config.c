@@ -225,12 +225,20 @@ static weft_status read_generation(weft_config *config, weft_alloc *alloc, const
     return st;
 }
 
-/* The JSON file that `path`, a folder or a file, stands for. */
+/* The JSON file that `path`, a folder or a file, stands for. The --out of a run is a likely slip. */
 static weft_status find_file(char *out, const char *path)
 {
-    if (weft_i_dir_exists(path))
-        return weft_i_path_join(out, path, "config.json");
-    return weft_i_str_print(out, WEFT_PATH_MAX, "%s", path);
+    char latest[WEFT_PATH_MAX];
+    if (!weft_i_dir_exists(path))
+        return weft_i_str_print(out, WEFT_PATH_MAX, "%s", path);
+    WEFT_TRY(weft_i_path_join(out, path, "config.json"));
+    WEFT_TRY(weft_i_path_join(latest, path, "latest"));
+    if (!weft_i_file_exists(out) && weft_i_dir_exists(latest))
+        WEFT_FAIL(
+            WEFT_STATUS_IO,
+            "%s: has no config.json; it is the folder of a run, whose newest checkpoint is %s",
+            path, latest);
+    return WEFT_OK;
 }
 
 weft_status weft_i_hf_config_read(weft_hf_config *out, weft_alloc *alloc, const char *path)

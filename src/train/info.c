@@ -76,8 +76,8 @@ static weft_status read_model_type(info_store *s, const char *path)
 
 static weft_status read_config(info_store *s, const char *path)
 {
-    WEFT_TRY(read_model_type(s, path));
     WEFT_TRY(weft_i_hf_config_unsupported(path, s->alloc, &s->unsupported));
+    WEFT_TRY(read_model_type(s, path));
     if (s->unsupported.n_bytes > 0)
         return WEFT_OK;
     weft_hf_config hf;
