@@ -32,6 +32,8 @@ static const char *const placement_description[] = {
     "A layout that cannot be is refused with the arithmetic and the nearest layouts that work "
     "(exit code 4). parameters are the elements that a rank's layers use, a tied table on the last "
     "stage included; held are those that lie on it between uses (ZeRO stage 3: its share).",
+    "Options of a run that change nothing of this (--seed, --comm-timeout, --pace, --trace) are "
+    "taken and passed over. What evaluation takes, and what --freeze saves, is not in the figures.",
     NULL,
 };
 

@@ -12,7 +12,7 @@ static const weft_option model_and_data[] = {
     {"data", WEFT_OPTION_LIST, WEFT_AT_LIST(T, data), .is_required = true, .argument = "FILE...",
      .help = "Text, or token files that weft-tokenize(1) wrote; one stream in the order given."},
     {"out", WEFT_OPTION_STRING, WEFT_AT_TEXT(T, out), .is_required = true, .argument = "DIR",
-     .help = "Takes checkpoint-STEP folders, the link latest, and metrics.jsonl."},
+     .help = "Takes checkpoint-STEP folders, the link latest, metrics.jsonl and report.json."},
     {"tokenizer", WEFT_OPTION_STRING, WEFT_AT_TEXT(T, tokenizer), .fallback = "byte",
      .argument = "byte",
      .help = "What turns text into ids. byte: the bytes, and 256 for the end of text."},

@@ -5,6 +5,7 @@
  */
 #include "base/clock.h"
 #include "base/ctx.h"
+#include "base/str.h"
 #include "formats/json.h"
 #include "nn/layout_context.h"
 #include "parallel/compare_start.h"
@@ -105,9 +106,11 @@ static void note(const eval_session *s)
 
     if (c == NULL || c->note == NULL || s->mesh->world_rank != 0)
         return;
-    const int n = snprintf(
-        line, sizeof(line), "%" PRId64 " tokens, windows of %" PRId64 ", %" PRId64 " a batch, %s",
-        s->job.n_tokens, s->job.seq_length, s->job.n_seqs, weft_dtype_name(s->source.dtype));
+    char tokens[32];
+    const int n =
+        snprintf(line, sizeof(line), "%s tokens, windows of %" PRId64 ", %" PRId64 " a batch, %s",
+                 weft_i_str_thousands(s->job.n_tokens, tokens, sizeof(tokens)), s->job.seq_length,
+                 s->job.n_seqs, weft_dtype_name(s->source.dtype));
     if (n > 0 && (size_t)n < sizeof(line))
         c->note(c->user, line);
 }
