@@ -18,7 +18,7 @@ draw() { # NAME FLAG...
     "$weft" train --model "$methods/model.json" --data "$work/numbers.txt" --out "$work/$name" --seq-length 32 \
         --train-steps 2 --micro-batch-size 1 --pace "$methods/timeline-pace.json" --timeline "$out/timeline-$name.svg" \
         "$@" >"$work/$name.log" 2>&1 || { cat "$work/$name.log"; exit 1; }
-    sed -n 's/^paced pipeline/measured: /p' "$work/$name.log"
+    sed -n 's/^paced pipeline/measured:/p' "$work/$name.log"
 }
 
 # Two blocks of 30 ms forward and 60 ms backward a stage: what `weft simulate` is told.
