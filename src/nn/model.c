@@ -46,6 +46,7 @@ void weft_model_destroy(weft_model *m)
     for (int64_t i = 0; i < m->n_params; i++)
         weft_i_alloc_put(m->ctx->alloc, m->params[i]);
     weft_i_alloc_put(m->ctx->alloc, m->params);
+    weft_i_name_table_fini(&m->names, m->ctx->alloc);
     weft_i_alloc_put(m->ctx->alloc, m->strip_ends);
     if (m->grads != NULL)
         b->ops->mem_put(b, m->grads);
@@ -71,7 +72,9 @@ weft_status weft_model_add_param(
     m->params = list;
     WEFT_TRY(weft_i_alloc_new(m->ctx->alloc, 1, sizeof(weft_param), &p));
     weft_param *param = p;
-    const weft_status st = weft_i_str_print(param->name, sizeof(param->name), "%s", name);
+    weft_status st = weft_i_str_print(param->name, sizeof(param->name), "%s", name);
+    if (st == WEFT_OK)
+        st = weft_i_name_table_add(&m->names, m->ctx->alloc, param->name, m->n_params);
     if (st != WEFT_OK) {
         weft_i_alloc_put(m->ctx->alloc, param);
         return st;
@@ -142,11 +145,8 @@ weft_param *weft_model_param(weft_model *m, int64_t i)
 
 weft_param *weft_model_find_param(weft_model *m, const char *name)
 {
-    for (int64_t i = 0; i < m->n_params; i++) {
-        if (strcmp(m->params[i]->name, name) == 0)
-            return m->params[i];
-    }
-    return NULL;
+    const int64_t i = weft_i_name_table_find(&m->names, name);
+    return i >= 0 ? m->params[i] : NULL;
 }
 
 int64_t weft_model_layer_count(const weft_model *m)

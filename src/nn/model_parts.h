@@ -2,6 +2,7 @@
 #ifndef WEFT_NN_MODEL_PARTS_H
 #define WEFT_NN_MODEL_PARTS_H
 
+#include "base/name_table.h"
 #include "nn/models/slice.h"
 #include "weft/model.h"
 
@@ -15,6 +16,7 @@ struct weft_model {
     weft_param **params;
     int64_t n_params;
     size_t params_capacity;
+    weft_name_table names; /* of params, by number */
     weft_layer *layers;
     int64_t n_layers;
     size_t layers_capacity;
