@@ -14,9 +14,12 @@
 #include "base/clock.h"
 #include "base/ctx.h"
 #include "base/env.h"
+#include "base/file.h"
 #include "nn/layout_context.h"
 #include "parallel/ranks.h"
 #include "weft/options.h"
+
+#include <string.h>
 
 #define SAVE_BYTES_PER_SECOND 1e8 /* before the first save has shown it */
 
@@ -127,6 +130,15 @@ out:
     return st;
 }
 
+/* A trace is opened before anything else is; where it lies under --out, that folder has to be there by then. */
+static weft_status make_folder_of_trace(const char *trace, const char *out)
+{
+    size_t n = strlen(out);
+    while (n > 0 && out[n - 1] == '/')
+        n--;
+    return strncmp(trace, out, n) == 0 && trace[n] == '/' ? weft_i_dir_make(out) : WEFT_OK;
+}
+
 weft_status weft_train_run(const weft_train_options *options,
                            const weft_ctx_options *ctx_options,
                            const weft_train_callbacks *callbacks)
@@ -142,5 +154,6 @@ weft_status weft_train_run(const weft_train_options *options,
     WEFT_TRY(weft_options_check(WEFT_COMMAND_TRAIN, options));
     WEFT_TRY(weft_i_layout_make(&layout, &options->layout));
     WEFT_TRY(weft_i_layout_read_pace(&pace, &layout.pace, &options->layout));
+    WEFT_TRY(make_folder_of_trace(layout.trace, options->out));
     return weft_i_ranks_run(&layout, &options->layout, ctx_options, run_rank, &call);
 }

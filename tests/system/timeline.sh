@@ -56,6 +56,11 @@ run --dp 2 --pp 2 --global-batch-size 8 --zero-stage 1 --pace "$work/pace.json"
 says err "stage 1 on ranks 2, 3: block"
 draws "micro-batch 7" "dp 1 pp 1" "over dp" "optimizer"
 
+# Both pictures of a run may lie in its folder, which is not there yet.
+run --dp 2 --global-batch-size 2 --trace "$work/run//trace.json" --timeline "$work/run/t.svg"
+python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$work/run/trace.json" || fail "the trace is no JSON"
+[ -s "$work/run/t.svg" ] || fail "no picture in the folder of the run"
+
 # Reductions run beside the pipeline: every stage but the first hides all of them behind what the stages before it still
 # compute, the first all but its last bucket. Each is shorter than a backward of one micro-batch.
 sed 's/"bandwidth_gb_per_s": 0.1/"bandwidth_gb_per_s": 0.005/' "$work/pace.json" >"$work/slow.json"
