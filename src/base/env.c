@@ -12,7 +12,6 @@
 #include "base/cgroup.h"
 #include "base/compiler.h"
 
-#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>

@@ -18,7 +18,6 @@
 #include "base/trace.h"
 
 #include "base/file.h"
-#include "base/str.h"
 
 #include <errno.h>
 #include <math.h>

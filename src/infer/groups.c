@@ -12,8 +12,6 @@
  */
 #include "infer/groups.h"
 
-#include "base/compiler.h"
-
 #include <string.h>
 
 weft_status weft_i_groups_init(weft_groups *out, weft_alloc *alloc, int64_t n_seqs, int n)

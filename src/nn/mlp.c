@@ -1,8 +1,6 @@
 /* The activation of an MLP (contract: mlp.h). Gated form: Shazeer 2020 (arXiv:2002.05202). Communication: none. */
 #include "nn/mlp.h"
 
-#include "base/error.h"
-
 static bool is_gated(const weft_mlp *m)
 {
     return m->up.n_parts == 2;

@@ -7,7 +7,6 @@
  */
 #include "base/compiler.h"
 #include "base/ctx.h"
-#include "base/str.h"
 #include "parallel/ranks.h"
 
 #include <stdio.h>

@@ -10,7 +10,6 @@
  * Invariants: the sum is added in rank order, element by element, so neither buckets nor overlap change a bit.
  * Leaves to others: when a bucket is complete (bucket.c), memory (data_axis.c).
  */
-#include "base/ctx.h"
 #include "parallel/data_axis.h"
 
 static weft_status reduce_ddp(weft_data_axis *a, weft_bucket *b)

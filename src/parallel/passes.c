@@ -10,7 +10,6 @@
  */
 #include "parallel/hybrid.h"
 
-#include "base/ctx.h"
 #include "parallel/pace.h"
 #include "parallel/trace_hooks.h"
 

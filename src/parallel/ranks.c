@@ -18,7 +18,6 @@
 #include "base/compiler.h"
 #include "base/ctx.h"
 #include "base/env.h"
-#include "base/log.h"
 #include "base/str.h"
 #include "comm/thread/thread.h"
 #include "nn/layout_context.h"

@@ -4,7 +4,6 @@
  */
 #include "parallel/schedule.h"
 
-#include "base/compiler.h"
 #include "base/error.h"
 
 #include <string.h>

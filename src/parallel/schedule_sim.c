@@ -8,7 +8,6 @@
 #include "parallel/schedule_sim.h"
 
 #include "base/compiler.h"
-#include "base/str.h"
 
 #include <stdio.h>
 

@@ -21,7 +21,6 @@
  */
 #include "parallel/tensor_parallel.h"
 
-#include "base/ctx.h"
 #include "tensor/split.h"
 
 void weft_i_sequence_rows(const void *axis, int64_t rows, int64_t *first, int64_t *n)

@@ -8,8 +8,6 @@
  */
 #include "parallel/timeline.h"
 
-#include "base/compiler.h"
-
 #include <math.h>
 #include <stdio.h>
 

@@ -8,7 +8,6 @@
  * Invariants: a part's sum is added in rank order, as DDP adds it, so both take the same steps bit for bit.
  * Leaves to others: when a bucket is complete (bucket.c), memory and parts (data_axis.c), the update (optim/).
  */
-#include "base/ctx.h"
 #include "parallel/data_axis.h"
 
 static weft_status reduce_zero1(weft_data_axis *a, weft_bucket *b)

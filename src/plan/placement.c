@@ -8,10 +8,8 @@
  */
 #include "weft/placement.h"
 
-#include "backend/backends.h"
 #include "base/ctx.h"
 #include "base/env.h"
-#include "base/str.h"
 #include "comm/message.h"
 #include "nn/layout_context.h"
 #include "parallel/stage_cut.h"

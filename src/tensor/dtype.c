@@ -1,8 +1,6 @@
 /* Sizes and names of element types, as safetensors spells them (weft/dtype.h). */
 #include "weft/dtype.h"
 
-#include "base/compiler.h"
-
 #include <string.h>
 
 typedef struct dtype_info {

@@ -4,7 +4,6 @@
 #include "base/str.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static int by_step(const void *a, const void *b)
 {

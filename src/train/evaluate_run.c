@@ -15,7 +15,6 @@
 #include "train/trainer_state.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

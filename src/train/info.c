@@ -11,7 +11,6 @@
 #include "nn/models/weights.h"
 #include "weft/options.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define CONFIG_MAX_BYTES ((size_t)16 << 20)

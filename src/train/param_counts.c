@@ -9,7 +9,6 @@
 #include "weft/inspect.h"
 
 #include "base/error.h"
-#include "base/str.h"
 
 #include <string.h>
 

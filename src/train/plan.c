@@ -14,7 +14,6 @@
 #include "train/train_batch.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* One step. What it sends over each axis is the plan's traffic. */
 static weft_status run_step(weft_trainer *t, weft_train_plan *plan)

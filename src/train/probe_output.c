@@ -14,7 +14,6 @@
 #include "parallel/ranks.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #define PIECE_ELEMS ((int64_t)1 << 16)

@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "comm/message.h"
-#include "formats/json.h"
 #include "parallel/ranks.h"
 
 #include <stdio.h>

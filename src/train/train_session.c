@@ -18,7 +18,6 @@
 #include "train/out_lock.h"
 #include "train/resume.h"
 #include "train/step_picture.h"
-#include "weft/options.h"
 
 #include <stdarg.h>
 #include <stdio.h>

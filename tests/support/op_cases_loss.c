@@ -2,7 +2,6 @@
 #include "op_case.h"
 
 #include <inttypes.h>
-#include <math.h>
 
 #include "backend/reference/ref_ops.h"
 

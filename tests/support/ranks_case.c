@@ -7,7 +7,6 @@
 
 #include "base/ctx.h"
 #include "base/rng.h"
-#include "nn/layout_context.h"
 #include "parallel/ranks.h"
 #include "tensor/convert.h"
 #include "train/plan.h"

@@ -4,8 +4,6 @@
 #include "backend/backends.h"
 #include "backend/run_op.h"
 
-#include <math.h>
-
 static void test_backend_dry__takes_no_tensor_memory_itself(void **state)
 {
     op_rig dry;

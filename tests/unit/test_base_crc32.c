@@ -1,6 +1,5 @@
 /* CRC-32: values that are published, joining, and parts added up in any order. */
 #include "check.h"
-#include "scratch.h"
 
 #include "base/crc32.h"
 

@@ -1,7 +1,6 @@
 /* The thread pool: every block exactly once, whatever the number of threads. */
 #include "check.h"
 
-#include "base/clock.h"
 #include "base/pool.h"
 
 #include <stdatomic.h>

@@ -1,7 +1,6 @@
 /* The meaning of messages: what one rank sends others receive, and which in-place forms are taken. */
 #include "check.h"
 
-#include "base/ctx.h"
 #include "comm/message.h"
 
 #define MAX_SIZE 8

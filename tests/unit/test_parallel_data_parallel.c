@@ -8,9 +8,7 @@
 #include "tiny.h"
 #include "train_case.h"
 
-#include "base/ctx.h"
 #include "comm/message.h"
-#include "nn/layout_context.h"
 #include "parallel/ranks.h"
 #include "parallel/replica.h"
 

@@ -6,7 +6,6 @@
 #include "one_rank.h"
 #include "tiny.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/ctx.h"

@@ -8,8 +8,6 @@
 
 #include "weft/inspect.h"
 
-#include <math.h>
-
 #define MOST_LEGS 4
 
 /* One call of `weft train`: until step `until`, in this layout. */

@@ -4,8 +4,6 @@
  */
 #include "one_rank_session.h"
 
-#include "base/ctx.h"
-#include "tensor/convert.h"
 #include "train/out_lock.h"
 
 #include <unistd.h>

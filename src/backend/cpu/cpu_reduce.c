@@ -9,7 +9,6 @@
 
 #include "backend/cpu/cpu.h"
 #include "base/sum.h"
-#include "tensor/convert.h"
 
 enum { SUM_BLOCKS = 256, SUM_BLOCK_ELEMS = 32768 };
 

@@ -5,7 +5,6 @@
  * exactly, on any transport.
  * Communication: none of its own.
  */
-#include "base/ctx.h"
 #include "comm/message.h"
 #include "comm/wrap/wrapper.h"
 

@@ -10,7 +10,6 @@
  */
 #include "base/clock.h"
 #include "base/compiler.h"
-#include "base/ctx.h"
 #include "comm/message.h"
 #include "comm/wrap/wrapper.h"
 
