@@ -78,6 +78,12 @@ uint64_t weft_i_env_memory_available_bytes(void)
     return WEFT_MIN(system, group);
 }
 
+int64_t weft_i_env_open_files_max(void)
+{
+    const long n = sysconf(_SC_OPEN_MAX);
+    return n > 0 ? (int64_t)n : INT64_MAX;
+}
+
 uint64_t weft_i_env_resident_bytes(void)
 {
     FILE *const file = fopen("/proc/self/statm", "re");

@@ -17,6 +17,9 @@ void weft_i_env_name_thread(const char *name);
 /** Bytes this process could still take: the smaller of MemAvailable and what the cgroup leaves. */
 uint64_t weft_i_env_memory_available_bytes(void);
 
+/** How many files this process may have open at once (RLIMIT_NOFILE); INT64_MAX when the system sets no limit. */
+int64_t weft_i_env_open_files_max(void);
+
 /** Resident bytes of this process now (/proc/self/statm). */
 uint64_t weft_i_env_resident_bytes(void);
 

@@ -6,10 +6,12 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t n_signals;
@@ -100,6 +102,30 @@ int weft_i_cli_finish(int exit_code)
     (void)fprintf(stderr, "weft: error: standard output could not be written: %s\n",
                   errno == 0 ? "an earlier part was lost" : strerror(errno));
     return exit_code == WEFT_EXIT_OK ? WEFT_EXIT_INPUT : exit_code;
+}
+
+/* Opened the wrong way round, so that using such a stream still fails. */
+static bool take_closed_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF)
+            continue;
+        if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            return false;
+    }
+    return true;
+}
+
+bool weft_i_cli_prepare_process(void)
+{
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+    return take_closed_streams();
 }
 
 static void on_signal(int number)

@@ -73,7 +73,16 @@ void weft_i_cli_note(void *user, const char *line);
 /** Context options whose log goes to the screen, warnings and errors only. */
 weft_ctx_options weft_i_cli_ctx_options(weft_cli_screen *s);
 
-/** From now on SIGINT and SIGTERM ask the run to stop; a second SIGINT ends the program. SIGPIPE is ignored. */
+/**
+ * What the program wants of its process before it opens anything: standard streams that were closed are taken, so that no
+ * file of a run gets their numbers and the messages with them; a reader that went away and a file that may not grow are
+ * errors of a write, not the end; files open at once up to what the system allows (a rank that saves needs one).
+ *
+ * @return false: a closed stream could not be taken
+ */
+bool weft_i_cli_prepare_process(void);
+
+/** From now on SIGINT and SIGTERM ask the run to stop; a second SIGINT ends the program. */
 void weft_i_cli_catch_signals(void);
 bool weft_i_cli_is_stopped(void);
 

@@ -3,7 +3,6 @@
  */
 #include "cli/cli.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,7 +80,8 @@ static int help(int argc, const char *const *argv)
 
 int main(int argc, char **argv)
 {
-    (void)signal(SIGPIPE, SIG_IGN); /* a reader that went away must not end a run */
+    if (!weft_i_cli_prepare_process())
+        return WEFT_EXIT_FAILED; /* with a stream closed there may be nowhere to say why */
     if (argc < 2) {
         show_commands(stderr);
         return WEFT_EXIT_USAGE;

@@ -24,7 +24,8 @@
 #include <string.h>
 
 #define NOTE_BYTES 1024
-#define MAX_NAMED_RANKS 16 /* of a stage, in the map */
+#define N_FILES_BESIDE_RANKS 16 /* standard streams, lock, metrics, data on its way in */
+#define MAX_NAMED_RANKS 16      /* of a stage, in the map */
 
 void weft_i_train_note(const weft_train_session *s, const char *fmt, ...)
 {
@@ -137,8 +138,23 @@ static weft_status open_state(weft_train_session *s)
     return WEFT_OK;
 }
 
+/* Every rank opens the file it writes to when a checkpoint is saved: a limit that is too low for it is said before hours of
+   steps, not after. */
+static weft_status check_open_files(const weft_mesh *mesh)
+{
+    const int64_t limit = weft_i_env_open_files_max();
+    const int64_t needed = (int64_t)mesh->world_size + N_FILES_BESIDE_RANKS;
+    if (mesh->world_size == 1 || needed <= limit)
+        return WEFT_OK;
+    WEFT_FAIL(WEFT_STATUS_NOMEM,
+              "%d ranks that write a checkpoint have up to %lld files open at once, and this "
+              "process may have %lld; raise the limit (ulimit -n) or take fewer ranks",
+              mesh->world_size, (long long)needed, (long long)limit);
+}
+
 static weft_status open_inputs(weft_train_session *s)
 {
+    WEFT_TRY(check_open_files(s->mesh));
     WEFT_TRY(open_model(s));
     WEFT_TRY(weft_i_layout_check_model(&s->mesh->layout, &s->source.hf.config));
     WEFT_TRY(weft_i_train_settings_make(&s->settings, s->options, &s->source.hf.config));

@@ -226,4 +226,34 @@ sed -i 's/"step": *[0-9]*/"step": true/' "$work/fits/latest/trainer_state.json"
 alike 3 "${common[@]}" --train-steps 9 --out "$work/fits" --resume
 truncate -s -1 "$work/fits/latest/optimizer.safetensors"
 alike 3 "${common[@]}" --train-steps 9 --out "$work/fits" --resume
+
+# ---- what the process was started with: closed streams, few open files ----
+
+# A file that got the number of a closed stream would take the program's messages.
+for closed in '2>&-' '>&- 2>&-' '<&- >&- 2>&-'; do
+    rm -rf "$work/closed"
+    code=0
+    eval '"$weft" train "${common[@]}" --train-steps 4 --save-interval 1 --dp 2 --tp 2 --out "$work/closed"' "$closed" ||
+        code=$?
+    [ "$code" = 0 ] || fail "with $closed: exit code $code"
+    ! grep -vq '^{"step": .*}$' "$work/closed/metrics.jsonl" || fail "with $closed: messages in metrics.jsonl"
+    [ ! -s "$work/closed/.lock" ] || fail "with $closed: messages in the lock"
+    expect 0 "$weft" checkpoint verify "$work/closed"
+done
+
+# A rank that saves has a file open: the program raises its own limit, and says before the first step where it cannot.
+few_files() {
+    ulimit -S -n 30
+    [ "$1" = soft ] || ulimit -H -n 30
+    shift
+    "$weft" train "${common[@]}" --train-steps 1 "$@"
+}
+code=0
+(few_files soft --out "$work/files" --dp 40) >"$work/out" 2>"$work/err" || code=$?
+[ "$code" = 0 ] || fail "40 ranks and a low limit that may be raised: exit code $code"
+code=0
+(few_files hard --out "$work/too-few" --dp 40) >"$work/out" 2>"$work/err" || code=$?
+[ "$code" = 5 ] || fail "40 ranks and 30 files: exit code $code"
+says err "ulimit -n"
+[ ! -e "$work/too-few" ] || fail "too few open files made a folder"
 finish
