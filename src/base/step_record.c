@@ -34,7 +34,6 @@ void weft_i_step_record_fini(weft_step_record *r)
 
 void weft_i_step_record_reset(weft_step_record *r)
 {
-    memset(r->action_ns, 0, sizeof(r->action_ns));
     memset(r->chunk_ns, 0, sizeof(r->chunk_ns));
     memset(r->n_actions, 0, sizeof(r->n_actions));
     r->first_ns = r->last_ns = 0;
@@ -74,7 +73,6 @@ void weft_i_step_record_end(weft_step_record *r,
     if (r->first_ns == r->last_ns)
         r->first_ns = r->open_ns;
     r->last_ns = now;
-    r->action_ns[kind] += now - r->open_ns;
     r->chunk_ns[WEFT_MIN(chunk, WEFT_STEP_CHUNKS - 1)][kind] += now - r->open_ns;
     r->n_actions[kind]++;
     add(r, &event);

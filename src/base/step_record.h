@@ -37,8 +37,7 @@ typedef struct weft_step_record {
     int64_t n, capacity;
     bool is_open;                                          /* a step goes on */
     int64_t n_lost;                                        /* events without room */
-    int64_t action_ns[WEFT_STEP_ACTIONS];                  /* of this step */
-    int64_t chunk_ns[WEFT_STEP_CHUNKS][WEFT_STEP_ACTIONS]; /* the same by chunk */
+    int64_t chunk_ns[WEFT_STEP_CHUNKS][WEFT_STEP_ACTIONS]; /* of this step */
     int64_t n_actions[WEFT_STEP_ACTIONS];
     int64_t first_ns, last_ns; /* of all actions; equal: none */
     int64_t open_ns;           /* the action that is running began then */

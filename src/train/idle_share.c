@@ -12,9 +12,10 @@
 #include "base/compiler.h"
 #include "parallel/schedule_sim.h"
 
-double weft_i_idle_share_message(const weft_layout *layout, int64_t n_bytes)
+double weft_i_idle_share_message(const weft_layout *layout, int64_t sent_bytes, int64_t n_calls)
 {
     const weft_pace *pace = layout->pace;
+    const int64_t n_bytes = n_calls > 0 ? sent_bytes / n_calls : 0;
     if (pace == NULL)
         return 0.0;
     return pace->latency_s + (pace->bytes_per_s > 0 ? (double)n_bytes / pace->bytes_per_s : 0.0);

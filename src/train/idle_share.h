@@ -33,7 +33,7 @@ weft_status weft_i_idle_share_find(weft_idle_share *out,
                                    const weft_rank_times *ranks,
                                    double message_s);
 
-/** Seconds that a message of so many bytes is stated to take; 0 for a run that is not paced. */
-double weft_i_idle_share_message(const weft_layout *layout, int64_t n_bytes);
+/** Seconds that a message is stated to take, of n_calls of sent_bytes in all; 0 for a run that is not paced. */
+double weft_i_idle_share_message(const weft_layout *layout, int64_t sent_bytes, int64_t n_calls);
 
 #endif

@@ -51,9 +51,8 @@ void weft_i_report_end_step(weft_report *r, weft_mesh *mesh, double seconds)
     if (r->n_steps == 1) /* the first step meets cold caches */
         return;
     me->span_ns += mesh->record.last_ns - mesh->record.first_ns;
-    for (int k = 0; k < WEFT_STEP_ACTIONS; k++) {
-        me->action_ns[k] += mesh->record.action_ns[k];
-        for (int c = 0; c < WEFT_STEP_CHUNKS; c++)
+    for (int c = 0; c < WEFT_STEP_CHUNKS; c++) {
+        for (int k = 0; k < WEFT_STEP_ACTIONS; k++)
             me->chunk_ns[c][k] += mesh->record.chunk_ns[c][k];
     }
     me->step_ns += nanoseconds(seconds);
@@ -75,9 +74,8 @@ static void fill_record(weft_report *r, const weft_mesh *mesh, const weft_train_
     me->moving_ns /= n;
     me->exposed_ns /= n;
     me->span_ns /= n;
-    for (int k = 0; k < WEFT_STEP_ACTIONS; k++) {
-        me->action_ns[k] /= n;
-        for (int c = 0; c < WEFT_STEP_CHUNKS; c++)
+    for (int c = 0; c < WEFT_STEP_CHUNKS; c++) {
+        for (int k = 0; k < WEFT_STEP_ACTIONS; k++)
             me->chunk_ns[c][k] /= n;
     }
     for (int a = 0; a < WEFT_AXIS_COUNT; a++) {
@@ -255,9 +253,6 @@ static void print_time(const printer *p, bool is_paced)
 
 static weft_status find_idle(weft_idle_share *out, weft_mesh *mesh, const weft_rank_report *ranks)
 {
-    const int64_t calls = ranks[0].calls[WEFT_AXIS_PP][WEFT_COMM_SEND];
-    const int64_t n_bytes =
-        calls > 0 ? ranks[0].sent[WEFT_AXIS_PP][WEFT_COMM_SEND] / calls : 0; /* of a message */
     weft_rank_times *times = NULL;
     WEFT_TRY(weft_i_alloc_array(mesh->ctx->alloc, mesh->world_size, sizeof(*times), &times));
     for (int i = 0; i < mesh->world_size; i++) {
@@ -266,9 +261,10 @@ static weft_status find_idle(weft_idle_share *out, weft_mesh *mesh, const weft_r
         times[i].span_ns = ranks[i].span_ns;
         memcpy(times[i].chunk_ns, ranks[i].chunk_ns, sizeof(times[i].chunk_ns));
     }
-    const weft_status st =
-        weft_i_idle_share_find(out, mesh->ctx->alloc, &mesh->layout, times,
-                               weft_i_idle_share_message(&mesh->layout, n_bytes));
+    const weft_status st = weft_i_idle_share_find(
+        out, mesh->ctx->alloc, &mesh->layout, times,
+        weft_i_idle_share_message(&mesh->layout, ranks[0].sent[WEFT_AXIS_PP][WEFT_COMM_SEND],
+                                  ranks[0].calls[WEFT_AXIS_PP][WEFT_COMM_SEND]));
     weft_i_alloc_put(mesh->ctx->alloc, times);
     return st;
 }
@@ -288,6 +284,15 @@ static void print_idle(const printer *p, const weft_layout *l, const weft_idle_s
 }
 
 /* ---- for programs ---- */
+
+/* Of all chunks. */
+static double action_ms(const weft_rank_report *r, weft_step_kind kind)
+{
+    int64_t ns = 0;
+    for (int c = 0; c < WEFT_STEP_CHUNKS; c++)
+        ns += r->chunk_ns[c][kind];
+    return (double)ns / 1e6;
+}
 
 static weft_status add_rank(weft_str *s, const weft_rank_report *r, int rank)
 {
@@ -315,16 +320,16 @@ static weft_status add_rank(weft_str *s, const weft_rank_report *r, int rank)
             gap = ", ";
         }
     }
-    return weft_i_str_addf(
-        s,
-        "],\n     \"step_ms\": %.6f, \"waiting_ms\": %.6f, \"moving_ms\": %.6f, "
-        "\"exposed_ms\": %.6f,\n     \"forward_ms\": %.6f, \"backward_ms\": "
-        "%.6f, \"input_gradient_ms\": %.6f, \"weight_gradient_ms\": %.6f, "
-        "\"span_ms\": %.6f}",
-        (double)r->step_ns / 1e6, (double)r->blocked_ns / 1e6, (double)r->moving_ns / 1e6,
-        (double)r->exposed_ns / 1e6, (double)r->action_ns[WEFT_STEP_FORWARD] / 1e6,
-        (double)r->action_ns[WEFT_STEP_BACKWARD] / 1e6, (double)r->action_ns[WEFT_STEP_INPUT] / 1e6,
-        (double)r->action_ns[WEFT_STEP_WEIGHT] / 1e6, (double)r->span_ns / 1e6);
+    return weft_i_str_addf(s,
+                           "],\n     \"step_ms\": %.6f, \"waiting_ms\": %.6f, \"moving_ms\": %.6f, "
+                           "\"exposed_ms\": %.6f,\n     \"forward_ms\": %.6f, \"backward_ms\": "
+                           "%.6f, \"input_gradient_ms\": %.6f, \"weight_gradient_ms\": %.6f, "
+                           "\"span_ms\": %.6f}",
+                           (double)r->step_ns / 1e6, (double)r->blocked_ns / 1e6,
+                           (double)r->moving_ns / 1e6, (double)r->exposed_ns / 1e6,
+                           action_ms(r, WEFT_STEP_FORWARD), action_ms(r, WEFT_STEP_BACKWARD),
+                           action_ms(r, WEFT_STEP_INPUT), action_ms(r, WEFT_STEP_WEIGHT),
+                           (double)r->span_ns / 1e6);
 }
 
 static weft_status add_pipeline(weft_str *s, const weft_layout *l, const weft_idle_share *idle)

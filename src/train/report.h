@@ -27,9 +27,8 @@ typedef struct weft_rank_report {
     int64_t exposed_ns; /* the part of moving_ns that was waited for */
     /* Of the actions of a pipeline's schedule. */
     int64_t span_ns; /* from the first one's start to the last one's end */
-    int64_t action_ns[WEFT_STEP_ACTIONS];
-    int64_t chunk_ns[WEFT_STEP_CHUNKS][WEFT_STEP_ACTIONS]; /* the same by chunk */
-    int64_t n_forwards;                                    /* in the last step */
+    int64_t chunk_ns[WEFT_STEP_CHUNKS][WEFT_STEP_ACTIONS];
+    int64_t n_forwards; /* in the last step */
 } weft_rank_report;
 
 /** Adds up while a run goes on. */

@@ -106,9 +106,8 @@ static double message_seconds(const drawing *d)
 {
     weft_traffic t;
     weft_i_mesh_traffic(d->mesh, WEFT_AXIS_PP, &t);
-    const int64_t calls = (int64_t)t.n_calls[WEFT_COMM_SEND];
-    return weft_i_idle_share_message(&d->mesh->layout,
-                                     calls > 0 ? (int64_t)t.sent_bytes[WEFT_COMM_SEND] / calls : 0);
+    return weft_i_idle_share_message(&d->mesh->layout, (int64_t)t.sent_bytes[WEFT_COMM_SEND],
+                                     (int64_t)t.n_calls[WEFT_COMM_SEND]);
 }
 
 static weft_status draw(drawing *d, weft_str *svg, int64_t step)
@@ -183,6 +182,7 @@ weft_i_step_picture_write(weft_mesh *mesh, weft_parallel *parallel, int64_t step
     weft_step_event *mine = NULL, *all = NULL;
     int64_t n = record->n;
     weft_status st = WEFT_OK;
+    WEFT_ASSERT(record->n_lost == 0); /* the plan's count of events is enough */
     WEFT_TRY(weft_i_parallel_largest(parallel, &n));
     if (n == 0)
         return WEFT_OK;

@@ -27,8 +27,7 @@ static void test_base_step_record__adds_up_actions_and_keeps_events(void **state
     assert_int_equal(r.events[1].end_ns - r.events[1].start_ns, 500000000);
     assert_int_equal(r.first_ns, r.events[0].start_ns);
     assert_int_equal(r.last_ns, r.events[2].end_ns);
-    assert_int_equal(r.action_ns[WEFT_STEP_BACKWARD], r.events[2].end_ns - r.events[2].start_ns);
-    assert_int_equal(r.chunk_ns[1][WEFT_STEP_BACKWARD], r.action_ns[WEFT_STEP_BACKWARD]);
+    assert_int_equal(r.chunk_ns[1][WEFT_STEP_BACKWARD], r.events[2].end_ns - r.events[2].start_ns);
     assert_int_equal(r.chunk_ns[0][WEFT_STEP_BACKWARD], 0);
     weft_i_step_record_add(&r, WEFT_STEP_OPTIMIZER, 3.0, 4.0); /* no room */
     assert_int_equal(r.n_lost, 1);
