@@ -24,14 +24,14 @@
 
 static const struct {
     const char *name, *fill, *dark; /* dark: every second chunk */
-} styles[WEFT_BAR_COUNT] = {
-    [WEFT_BAR_FORWARD] = {"forward", "#7fb2e5", "#4a86c5"},
-    [WEFT_BAR_BACKWARD] = {"backward", "#8fcf8f", "#55a555"},
-    [WEFT_BAR_INPUT] = {"input gradient", "#a5dcb5", "#6dbb84"},
-    [WEFT_BAR_WEIGHT] = {"weight gradient", "#f2c069", "#d79a30"},
-    [WEFT_BAR_OPTIMIZER] = {"optimizer", "#9d8ad6", "#9d8ad6"},
-    [WEFT_BAR_COMM] = {"communication", "#c46fa8", "#c46fa8"},
-    [WEFT_BAR_REDUCE] = {"over dp", "#d9534f", "#d9534f"},
+} styles[WEFT_STEP_COUNT] = {
+    [WEFT_STEP_FORWARD] = {"forward", "#7fb2e5", "#4a86c5"},
+    [WEFT_STEP_BACKWARD] = {"backward", "#8fcf8f", "#55a555"},
+    [WEFT_STEP_INPUT] = {"input gradient", "#a5dcb5", "#6dbb84"},
+    [WEFT_STEP_WEIGHT] = {"weight gradient", "#f2c069", "#d79a30"},
+    [WEFT_STEP_OPTIMIZER] = {"optimizer", "#9d8ad6", "#9d8ad6"},
+    [WEFT_STEP_MESSAGE] = {"communication", "#c46fa8", "#c46fa8"},
+    [WEFT_STEP_REDUCTION] = {"over dp", "#d9534f", "#d9534f"},
 };
 
 typedef struct frame {
@@ -84,11 +84,11 @@ static weft_status add_head(weft_str *out, const weft_timeline *t, double height
 
 static weft_status add_legend(weft_str *out, const weft_timeline *t)
 {
-    bool is_there[WEFT_BAR_COUNT] = {false};
+    bool is_there[WEFT_STEP_COUNT] = {false};
     double x = LEFT;
     for (int64_t i = 0; i < t->n_bars; i++)
         is_there[t->bars[i].kind] = true;
-    for (int k = 0; k < WEFT_BAR_COUNT; k++) {
+    for (int k = 0; k < WEFT_STEP_COUNT; k++) {
         if (!is_there[k])
             continue;
         WEFT_TRY(weft_i_str_addf(out,
@@ -109,8 +109,8 @@ static weft_status add_legend(weft_str *out, const weft_timeline *t)
                            "<rect x=\"%.1f\" y=\"54\" width=\"7\" height=\"12\" fill=\"%s\"/><rect "
                            "x=\"%.1f\" y=\"54\" width=\"7\" height=\"12\" fill=\"%s\"/><text "
                            "x=\"%.1f\" y=\"64\">dark: every second chunk</text>\n",
-                           x, styles[WEFT_BAR_FORWARD].dark, x + 7.0,
-                           styles[WEFT_BAR_BACKWARD].dark, x + 19.0);
+                           x, styles[WEFT_STEP_FORWARD].dark, x + 7.0,
+                           styles[WEFT_STEP_BACKWARD].dark, x + 19.0);
 }
 
 static weft_status add_rows(weft_str *out, const weft_timeline *t, const frame *f)
@@ -118,10 +118,9 @@ static weft_status add_rows(weft_str *out, const weft_timeline *t, const frame *
     for (int r = 0; r < t->n_rows; r++) {
         const double y = TOP + ROW * r;
         WEFT_TRY(weft_i_str_addf(out,
-                                 "<text x=\"8\" y=\"%.1f\">%s %d</text><rect x=\"%.1f\" "
+                                 "<text x=\"8\" y=\"%.1f\">rank %d</text><rect x=\"%.1f\" "
                                  "y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#eeeeee\"/>\n",
-                                 y + BAR * 0.7, t->row_word, r, LEFT, y,
-                                 (f->end - f->begin) * f->scale, BAR));
+                                 y + BAR * 0.7, r, LEFT, y, (f->end - f->begin) * f->scale, BAR));
         if (t->row_notes != NULL)
             WEFT_TRY(weft_i_str_addf(out,
                                      "<text x=\"8\" y=\"%.1f\" font-size=\"8\" "
@@ -134,7 +133,7 @@ static weft_status add_rows(weft_str *out, const weft_timeline *t, const frame *
 /* Thin lines below the others. */
 static bool is_thin(const weft_bar *b)
 {
-    return b->kind == WEFT_BAR_COMM || b->kind == WEFT_BAR_REDUCE;
+    return b->kind == WEFT_STEP_MESSAGE || b->kind == WEFT_STEP_REDUCTION;
 }
 
 static double width_of(const frame *f, const weft_bar *b)
@@ -145,7 +144,7 @@ static double width_of(const frame *f, const weft_bar *b)
 static weft_status add_bar(weft_str *out, const weft_timeline *t, const frame *f, const weft_bar *b)
 {
     const double y = TOP + ROW * b->row + (is_thin(b) ? BAR + 1.5 : 0.0) +
-                     (b->kind == WEFT_BAR_REDUCE ? COMM + 1.5 : 0.0);
+                     (b->kind == WEFT_STEP_REDUCTION ? COMM + 1.5 : 0.0);
     const bool is_dark = t->n_chunks > 1 && b->chunk % 2 == 1;
     WEFT_TRY(weft_i_str_addf(
         out, "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.0f\" fill=\"%s\"%s><title>%s",

@@ -17,13 +17,6 @@
 #define MOST                                                                                       \
     1048576 /* stages, micro-batches, chunks: beyond it a list is no longer looked at by anybody */
 
-static weft_bar_kind bar_of(weft_action_kind kind)
-{
-    static const weft_bar_kind bars[] = {WEFT_BAR_FORWARD, WEFT_BAR_BACKWARD, WEFT_BAR_INPUT,
-                                         WEFT_BAR_WEIGHT};
-    return bars[kind];
-}
-
 static weft_status write_picture(const weft_sim *sim,
                                  const weft_schedule_shape *shape,
                                  weft_alloc *alloc,
@@ -32,7 +25,7 @@ static weft_status write_picture(const weft_sim *sim,
     char title[160], note[160];
     weft_bar *bars = NULL;
     weft_str svg;
-    weft_timeline t = {.title = title, .note = note, .unit = "", .row_word = "rank"};
+    weft_timeline t = {.title = title, .note = note, .unit = ""};
     int64_t n = 0;
     weft_status st = WEFT_OK;
     weft_i_str_init(&svg, alloc);
@@ -41,7 +34,7 @@ static weft_status write_picture(const weft_sim *sim,
         for (int64_t i = 0; i < sim->rank[r].n_events; i++) {
             const weft_sim_event *e = &sim->rank[r].event[i];
             bars[n++] = (weft_bar){.row = r,
-                                   .kind = bar_of(e->action.kind),
+                                   .kind = (weft_step_kind)e->action.kind,
                                    .micro_batch = e->action.micro_batch,
                                    .chunk = e->action.chunk,
                                    .start = e->start,

@@ -72,7 +72,7 @@ static void add_rank(drawing *d, int rank)
         if (e->end_ns == 0)
             return;
         d->bars[d->n_bars++] = (weft_bar){.row = rank,
-                                          .kind = (weft_bar_kind)e->kind,
+                                          .kind = (weft_step_kind)e->kind,
                                           .micro_batch = (int)e->micro_batch,
                                           .chunk = (int)e->chunk,
                                           .start = (double)e->start_ns / 1e6,
@@ -93,7 +93,7 @@ static double idle_of_all(const drawing *d)
     double work = 0.0, begin = 0.0, end = 0.0;
     for (int64_t i = 0; i < d->n_bars; i++) {
         const weft_bar *b = &d->bars[i];
-        if (b->kind >= (weft_bar_kind)WEFT_STEP_ACTIONS)
+        if (b->kind >= (weft_step_kind)WEFT_STEP_ACTIONS)
             continue;
         begin = work == 0.0 ? b->start : WEFT_MIN(begin, b->start);
         end = WEFT_MAX(end, b->end);
@@ -139,7 +139,6 @@ static weft_status draw(drawing *d, weft_str *svg, int64_t step)
                              .note = note,
                              .unit = "ms",
                              .n_rows = d->mesh->world_size,
-                             .row_word = "rank",
                              .row_notes = d->note,
                              .bars = d->bars,
                              .n_bars = d->n_bars,
