@@ -294,12 +294,6 @@ weft_mesh *weft_i_parallel_mesh(const weft_parallel *p)
     return p->mesh;
 }
 
-weft_hooks **weft_i_parallel_hooks(weft_parallel *p, int *n_hooks)
-{
-    *n_hooks = p->chunks[0].n_hooks;
-    return p->chunks[0].hooks;
-}
-
 const weft_parts *weft_i_parallel_values(const weft_parallel *p)
 {
     return &p->values;

@@ -295,14 +295,6 @@ weft_comm_seconds weft_i_mesh_seconds(const weft_mesh *m, weft_axis axis)
     return weft_i_trace_comm_seconds(m->comm[axis]);
 }
 
-double weft_i_mesh_wait_seconds(const weft_mesh *m)
-{
-    double sum = 0;
-    for (weft_axis a = WEFT_AXIS_WORLD; a < WEFT_AXIS_COUNT; a++)
-        sum += weft_i_trace_comm_seconds(m->comm[a]).blocked;
-    return sum;
-}
-
 /* ---- steps ---- */
 
 void weft_i_mesh_begin(weft_mesh *m)

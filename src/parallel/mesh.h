@@ -76,9 +76,6 @@ void weft_i_mesh_traffic_reset(weft_mesh *m);
 /** Time in calls over an axis since the last reset: blocked, moving, exposed (comm/wrap/wrap.h). */
 weft_comm_seconds weft_i_mesh_seconds(const weft_mesh *m, weft_axis axis);
 
-/** Seconds this rank was blocked in calls over all axes since the last reset, waiting for late ranks included. */
-double weft_i_mesh_wait_seconds(const weft_mesh *m);
-
 /** Steps begin: what fails from now on is a failure of the run (weft_last_error_is_of_run), exit code 5. */
 void weft_i_mesh_begin(weft_mesh *m);
 

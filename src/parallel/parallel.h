@@ -37,9 +37,6 @@ weft_i_parallel_create(weft_parallel **out, weft_mesh *mesh, weft_model *model, 
 void weft_i_parallel_destroy(weft_parallel *p);
 weft_mesh *weft_i_parallel_mesh(const weft_parallel *p);
 
-/** For weft_run_options; borrowed. */
-weft_hooks **weft_i_parallel_hooks(weft_parallel *p, int *n_hooks);
-
 /**
  * The run of this rank's part of the model: hooks, the stream's rows, input_cols, is_split and the number of slots (over 0)
  * are chosen here. Of a pipeline with chunks it is the first chunk's, whose workspace the others use and whose exec they

@@ -79,7 +79,6 @@ static void add(list *l, int layer, int block, const char *name, int64_t rows, i
         (void)snprintf(p->name, sizeof(p->name), "%s.%d.%s",
                        l->m->is_gpt2 ? "transformer.h" : "model.layers", block, name);
     p->layer = layer;
-    p->is_matrix = cols > 0;
     p->n = rows * (cols > 0 ? cols : 1);
     for (int i = 0; i < 2; i++)
         p->is_frozen |= l->m->freeze[i] != NULL && fnmatch(l->m->freeze[i], p->name, 0) == 0;

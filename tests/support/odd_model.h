@@ -22,7 +22,6 @@ typedef struct odd_param {
     int64_t n;      /* elements */
     int layer;      /* 0 embedding, 1 .. n_layers blocks, n_layers + 1 head */
     bool is_shared; /* the tied table: embedding and head use it */
-    bool is_matrix;
     bool is_frozen;
 } odd_param;
 

@@ -379,7 +379,7 @@ static weft_status pass_on_rank(void *user, weft_mesh *mesh)
                           .n_slots = 1,
                           .workspace_bytes = (size_t)1 << 22};
     if (st == WEFT_OK) {
-        o.hooks = weft_i_parallel_hooks(replica.parallel, &o.n_hooks);
+        weft_i_parallel_run_options(replica.parallel, &o);
         st = weft_run_create(&run, replica.model, &o);
     }
     if (st == WEFT_OK)

@@ -149,7 +149,8 @@ static weft_status gather_all(void *user, weft_mesh *m)
         weft_traffic none;
         weft_i_mesh_traffic_reset(m);
         weft_i_mesh_traffic(m, WEFT_AXIS_DP, &none);
-        if (none.n_calls[WEFT_COMM_ALL_GATHER] != 0 || weft_i_mesh_wait_seconds(m) > 0)
+        if (none.n_calls[WEFT_COMM_ALL_GATHER] != 0 ||
+            weft_i_mesh_seconds(m, WEFT_AXIS_DP).blocked > 0)
             st = weft_i_error_set(WEFT_STATUS_INTERNAL, "the reset left something");
     }
     weft_i_mesh_destroy(dry);

@@ -79,7 +79,7 @@ static weft_status take_and_run(weft_replica *r,
 
     WEFT_TRY(weft_i_replica_create(r, mesh, source, plan->is_backward, 0));
     plan->run.workspace_bytes = memory->workspace_bytes;
-    plan->run.hooks = weft_i_parallel_hooks(r->parallel, &plan->run.n_hooks);
+    weft_i_parallel_run_options(r->parallel, &plan->run);
     WEFT_TRY(weft_run_create(&run, r->model, &plan->run));
     weft_run_exec(run)->is_loss_wanted = !plan->is_backward;
     if (plan->is_backward)

@@ -93,11 +93,6 @@ weft_comm_seconds weft_i_trace_comm_seconds(const weft_comm *traced)
     return ((const trace_comm *)(const void *)traced)->seconds;
 }
 
-double weft_i_trace_comm_wait_seconds(const weft_comm *traced)
-{
-    return weft_i_trace_comm_seconds(traced).blocked;
-}
-
 void weft_i_trace_comm_reset(weft_comm *traced)
 {
     of(traced)->seconds = (weft_comm_seconds){0};

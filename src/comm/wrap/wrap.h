@@ -93,8 +93,6 @@ void weft_i_trace_comm_record(weft_comm *traced, weft_step_record *record);
 /** @param traced  from weft_i_trace_comm_create */
 weft_comm_seconds weft_i_trace_comm_seconds(const weft_comm *traced);
 
-/** Their `blocked`. */
-double weft_i_trace_comm_wait_seconds(const weft_comm *traced);
 void weft_i_trace_comm_reset(weft_comm *traced);
 
 #define WEFT_PACE_MAX_BUSY 32
