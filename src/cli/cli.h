@@ -82,6 +82,9 @@ weft_ctx_options weft_i_cli_ctx_options(weft_cli_screen *s);
  */
 bool weft_i_cli_prepare_process(void);
 
+/** From now on a mapped file that cannot be read any more ends the program with its name and WEFT_EXIT_FAILED. */
+void weft_i_cli_catch_bus_error(void);
+
 /** From now on SIGINT and SIGTERM ask the run to stop; a second SIGINT ends the program. */
 void weft_i_cli_catch_signals(void);
 bool weft_i_cli_is_stopped(void);

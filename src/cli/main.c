@@ -82,6 +82,7 @@ int main(int argc, char **argv)
 {
     if (!weft_i_cli_prepare_process())
         return WEFT_EXIT_FAILED; /* with a stream closed there may be nowhere to say why */
+    weft_i_cli_catch_bus_error();
     if (argc < 2) {
         show_commands(stderr);
         return WEFT_EXIT_USAGE;

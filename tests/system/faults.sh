@@ -227,6 +227,14 @@ alike 3 "${common[@]}" --train-steps 9 --out "$work/fits" --resume
 truncate -s -1 "$work/fits/latest/optimizer.safetensors"
 alike 3 "${common[@]}" --train-steps 9 --out "$work/fits" --resume
 
+# ---- data that is shortened while it is read: the file is named ----
+
+yes "A text that will not stay as long as it is." | head -n 2000 >"$work/shortened.txt"
+start shortened --data "$work/shortened.txt" --dp 2 --pp 2
+: >"$work/shortened.txt"
+ended shortened 5 10000
+grep -qF "/shortened.txt: could not be read any more" "$work/shortened.err" || fail "a shortened file should be named"
+
 # ---- what the process was started with: closed streams, few open files ----
 
 # A file that got the number of a closed stream would take the program's messages.
