@@ -7,4 +7,7 @@
 /** Seconds on a monotonic clock; only differences mean something. */
 double weft_i_clock_seconds(void);
 
+/** Sleeps until that clock shows `seconds`, whatever signals come. */
+void weft_i_clock_sleep_until(double seconds);
+
 #endif

@@ -27,4 +27,11 @@ static inline weft_status weft_i_ctx_alive(const weft_ctx *ctx)
     return ctx->alive != NULL ? ctx->alive(ctx->alive_user) : WEFT_OK;
 }
 
+/**
+ * Sleeps until the monotonic clock shows `when`, and tells the others now and then that this rank is at work.
+ *
+ * @return WEFT_OK | REMOTE another rank failed meanwhile
+ */
+weft_status weft_i_ctx_sleep_until(const weft_ctx *ctx, double when);
+
 #endif

@@ -1,8 +1,10 @@
 /*
- * A hash table of names (contract: name_table.h): open addressing, the next slot is tried, FNV-1a.
+ * A hash table of names (contract: name_table.h): open addressing, the next slot is tried.
  * Invariant: n * 2 <= n_slots, so there is always an empty slot.
  */
 #include "base/name_table.h"
+
+#include "base/hash.h"
 
 #include <string.h>
 
@@ -10,9 +12,7 @@
 
 static uint64_t hash_of(const char *name)
 {
-    uint64_t h = UINT64_C(14695981039346656037);
-    for (; *name != '\0'; name++)
-        h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
+    const uint64_t h = weft_i_hash_bytes(name, strlen(name));
     return h ^ (h >> 32);
 }
 

@@ -7,6 +7,7 @@
  */
 #include "base/compiler.h"
 #include "base/ctx.h"
+#include "base/hash.h"
 #include "parallel/ranks.h"
 
 #include <stdio.h>
@@ -86,15 +87,6 @@ weft_status weft_i_mesh_agree_on_rank0(weft_mesh *m, weft_status st)
     WEFT_TRY(tell(m, 0, st, &told, "rank 0's outcome"));
     return told.status == WEFT_OK ? WEFT_OK
                                   : weft_i_error_set((weft_status)told.status, "%s", told.text);
-}
-
-/* FNV-1a. */
-static uint64_t hash_of(const char *text)
-{
-    uint64_t h = 14695981039346656037u;
-    for (; *text != '\0'; text++)
-        h = (h ^ (unsigned char)*text) * 1099511628211u;
-    return h;
 }
 
 /* The rank whose value most ranks have; the lowest where several are as many. */
@@ -208,7 +200,7 @@ compare(weft_mesh *m, const weft_agreed *items, int n, uint64_t *mine, uint64_t 
 {
     weft_comm *const world = m->comm[WEFT_AXIS_WORLD];
     for (int i = 0; i < n; i++)
-        mine[i] = hash_of(items[i].value);
+        mine[i] = weft_i_hash_bytes(items[i].value, strlen(items[i].value));
     const weft_message gather = {.op = WEFT_COMM_ALL_GATHER,
                                  .dtype = WEFT_DTYPE_I64,
                                  .send = mine,

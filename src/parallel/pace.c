@@ -3,10 +3,9 @@
  * processors than ranks. comm/wrap/pace_comm.c does the same for messages.
  *
  * A forward takes forward_ms, a backward input_gradient_ms + weight_gradient_ms from layer_begin to layer_end, the parts of a
- * split one their own. Within a
- * backward the k-th of n gradients is complete at k/n of that time, not as early as a fast processor has it, so that what
- * is sent behind it overlaps with the layers before, as it would at the stated speed. A layer that really takes longer than
- * was stated is not made shorter.
+ * split one their own. Within a backward the k-th of n gradients is complete at k/n of that time, not as early as a fast
+ * processor has it, so that what is sent behind it overlaps with the layers before, as it would at the stated speed. A layer
+ * that really takes longer than was stated is not made shorter.
  *
  * A rank without a micro-batch is held back like the others, who would otherwise wait in its stead. The forward that
  * recompute runs again is inside the backward's stated time.
@@ -15,14 +14,10 @@
 #include "parallel/pace.h"
 
 #include "base/clock.h"
-#include "base/compiler.h"
 #include "base/ctx.h"
 #include "weft/ext/layer.h"
 
 #include <string.h>
-#include <time.h>
-
-#define LONGEST_NAP_SECONDS 0.05 /* between two signs of life */
 
 typedef struct pace_hooks {
     weft_hooks hooks; /* first: the caller's pointer */
@@ -42,19 +37,6 @@ static const weft_pace_layer *stated(const weft_pace *pace, const char *kind)
     if (strcmp(kind, "embedding") == 0)
         return &pace->embedding;
     return strcmp(kind, "head") == 0 ? &pace->head : &none;
-}
-
-static weft_status wait_until(const pace_hooks *p, double when)
-{
-    for (double now = weft_i_clock_seconds(); now < when; now = weft_i_clock_seconds()) {
-        const double at = WEFT_MIN(when, now + LONGEST_NAP_SECONDS);
-        struct timespec t = {.tv_sec = (time_t)at};
-        t.tv_nsec = (long)((at - (double)t.tv_sec) * 1e9);
-        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) != 0)
-            continue; /* a signal came */
-        WEFT_TRY(weft_i_ctx_alive(p->ctx));
-    }
-    return WEFT_OK;
 }
 
 /* Of the parts of backward that run; weight gradients of some layers come with the input's. */
@@ -87,7 +69,7 @@ static weft_status ready_gradient(void *user, weft_param *param)
     if (p->seconds <= 0 || p->n_ready >= p->n_all)
         return WEFT_OK;
     p->n_ready++;
-    return wait_until(p, p->begin + p->seconds * p->n_ready / p->n_all);
+    return weft_i_ctx_sleep_until(p->ctx, p->begin + p->seconds * p->n_ready / p->n_all);
 }
 
 static weft_status end_layer(void *user, const weft_layer *l, weft_pass pass)
@@ -95,7 +77,7 @@ static weft_status end_layer(void *user, const weft_layer *l, weft_pass pass)
     const pace_hooks *const p = user;
     (void)l;
     (void)pass;
-    return p->seconds > 0 ? wait_until(p, p->begin + p->seconds) : WEFT_OK;
+    return p->seconds > 0 ? weft_i_ctx_sleep_until(p->ctx, p->begin + p->seconds) : WEFT_OK;
 }
 
 weft_status weft_i_pace_hooks_create(weft_hooks **out, weft_ctx *ctx, const weft_pace *pace)

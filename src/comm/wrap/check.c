@@ -13,6 +13,7 @@
  */
 #include "base/compiler.h"
 #include "base/ctx.h"
+#include "base/hash.h"
 #include "comm/message.h"
 #include "comm/wrap/wrapper.h"
 
@@ -75,14 +76,10 @@ static weft_comm *channel_of(const check_comm *check)
     return check->duplicate != NULL ? check->duplicate : check->wrapper.inner;
 }
 
-/* FNV-1a, without the top bit, so that it has a negative. */
+/* Without a bit, so that it has a negative. */
 static int64_t hash_bytes(const void *x, size_t n)
 {
-    const unsigned char *const bytes = x;
-    uint64_t h = 14695981039346656037u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ bytes[i]) * 1099511628211u;
-    return (int64_t)(h >> 1);
+    return (int64_t)(weft_i_hash_bytes(x, n) >> 1);
 }
 
 static int64_t hash_split(const weft_message *m, int size)

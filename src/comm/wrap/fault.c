@@ -7,11 +7,8 @@
  * Communication: none of its own.
  */
 #include "base/clock.h"
-#include "base/ctx.h"
 #include "comm/message.h"
 #include "comm/wrap/wrapper.h"
-
-#include <time.h>
 
 #define MAX_HELD 64
 
@@ -27,10 +24,7 @@ typedef struct fault_comm {
 
 static void let_pass(double seconds)
 {
-    struct timespec left = {.tv_sec = (time_t)seconds,
-                            .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    while (nanosleep(&left, &left) != 0)
-        continue; /* a signal came */
+    weft_i_clock_sleep_until(weft_i_clock_seconds() + seconds);
 }
 
 /* Makes the calls that were held back, in their order. */

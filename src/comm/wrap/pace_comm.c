@@ -8,16 +8,12 @@
  * oldest spans become one, which can only make a link slower than stated.
  * Communication: none of its own.
  */
-#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/ctx.h"
 #include "comm/message.h"
 #include "comm/wrap/wrapper.h"
 
 #include <string.h>
-#include <time.h>
-
-#define LONGEST_NAP_SECONDS 0.05 /* between two signs of life */
 
 typedef struct pace_comm {
     weft_wrapper wrapper;
@@ -72,23 +68,6 @@ static double take_link(weft_pace_link *link, double ready, double seconds)
     return end;
 }
 
-static void nap_until(double when)
-{
-    struct timespec at = {.tv_sec = (time_t)when};
-    at.tv_nsec = (long)((when - (double)at.tv_sec) * 1e9);
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) != 0)
-        continue; /* a signal came */
-}
-
-static weft_status sleep_until(const weft_comm *c, double when)
-{
-    for (double now = weft_i_clock_seconds(); now < when; now = weft_i_clock_seconds()) {
-        nap_until(WEFT_MIN(when, now + LONGEST_NAP_SECONDS));
-        WEFT_TRY(weft_i_ctx_alive(c->ctx));
-    }
-    return WEFT_OK;
-}
-
 static double seconds_of(const weft_pace_link *link, const weft_message *m, int size, int rank)
 {
     const uint64_t sent = weft_i_comm_sent_bytes(m, size, rank);
@@ -109,7 +88,7 @@ static weft_status wait_pace(weft_comm *c, weft_request *request)
         return WEFT_OK;
     request->ended_seconds = take_link(link, request->ready_seconds, seconds);
     request->ready_seconds = request->ended_seconds - seconds;
-    return sleep_until(c, request->ended_seconds);
+    return weft_i_ctx_sleep_until(c->ctx, request->ended_seconds);
 }
 
 static const weft_comm_ops pace_ops = {.name = "pace",

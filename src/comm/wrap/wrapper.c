@@ -1,5 +1,6 @@
 /*
- * What all wrappers share. A request belongs to the innermost transport: wrappers keep nothing in it.
+ * What all wrappers share. A request's `impl` belongs to the innermost transport; a wrapper may change its times (pace_comm.c)
+ * or answer it without the transport (fault.c).
  * Communication: what goes through.
  */
 #include "comm/wrap/wrapper.h"
