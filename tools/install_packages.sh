@@ -1,22 +1,26 @@
 #!/bin/sh
 # Installs the Debian packages that weft is built and tested with. Nothing happens when all are there.
 #
-# usage: sh tools/install_packages.sh          what a user needs: build, tests, the text of the first example
-#        sh tools/install_packages.sh --ci     what continuous integration needs besides
-#        sh tools/install_packages.sh --list   print the names and install nothing (with --ci: all of them)
+# usage: sh tools/install_packages.sh          what a user needs: the build, the text of the first example
+#        sh tools/install_packages.sh --test   and the tests
+#        sh tools/install_packages.sh --ci     and continuous integration
+#        sh tools/install_packages.sh --list   print the names and install nothing (with --test or --ci: theirs too)
 #
 # Works as root or with sudo. On other systems it says what is needed and leaves the installing to you.
 set -eu
 
-# A C compiler, its headers, make and CMake; oneDNN (matrix products); jansson (JSON); zlib (checksums); cmocka
-# (unit tests); fortunes (2.5 MB of English text to train on).
-packages="gcc libc6-dev make cmake libdnnl-dev libjansson-dev zlib1g-dev libcmocka-dev fortunes"
-ci_packages="git python3 clang clang-format llvm libclang-rt-14-dev mandoc"
+# A C compiler, its headers, make and CMake; oneDNN (matrix products); jansson (JSON); zlib (checksums); fortunes
+# (2.5 MB of English text to train on). cmocka (unit tests); Python without any package (reads the JSON and the pictures
+# that programs under test write).
+packages="gcc libc6-dev make cmake libdnnl-dev libjansson-dev zlib1g-dev fortunes"
+test_packages="libcmocka-dev python3"
+ci_packages="git clang clang-format llvm libclang-rt-14-dev mandoc"
 
 list_only=no
 for argument in "$@"; do
     case $argument in
-    --ci) packages="$packages $ci_packages" ;;
+    --test) packages="$packages $test_packages" ;;
+    --ci) packages="$packages $test_packages $ci_packages" ;;
     --list) list_only=yes ;;
     *)
         echo "install_packages.sh: unknown argument '$argument'" >&2

@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-sh tools/install_packages.sh
+sh tools/install_packages.sh --test
 cmake -S . -B build -DWEFT_TESTS=ON
 jobs=$(nproc)
 cmake --build build -j "$jobs"

@@ -38,6 +38,14 @@ silent() {
     }
 }
 
+# Python, of which the standard library is enough; the test is skipped where there is none.
+need_plain_python() {
+    command -v python3 >/dev/null || {
+        echo "skipped: no python3 here, which reads what this test has written"
+        exit 77
+    }
+}
+
 # The interpreter of the scripts of tests/interop, in $python; the test is skipped where there is none.
 need_python() {
     python=${WEFT_PYTHON:-python3}

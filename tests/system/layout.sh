@@ -1,5 +1,6 @@
 # weft layout: the map of ranks, its figures against a run's, refusals, models and ranks beyond this machine.
 . "$(dirname "$0")/common.bash"
+need_plain_python
 seq 1 3000 >"$work/numbers.txt"
 
 # Five blocks, six heads on two kv heads, an odd vocabulary.

@@ -1,5 +1,6 @@
 # The set of layouts that tests/unit/test_parallel_hybrid.c runs holds every pair of values, and the check notices one that lacks.
 . "$(dirname "$0")/common.bash"
+need_plain_python
 
 tool=$WEFT_SOURCE_DIR/tools/layout_pairs.py
 expect 0 python3 "$tool" --check

@@ -1,5 +1,6 @@
 # weft train --timeline, the map of a pipeline, and idle shares measured beside simulated.
 . "$(dirname "$0")/common.bash"
+need_plain_python
 seq 1 3000 >"$work/numbers.txt"
 cat >"$work/config.json" <<'END'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 257, "hidden_size": 32,
