@@ -54,7 +54,6 @@ typedef struct weft_gather_unit {
 
 /** What a method is. */
 typedef struct weft_data_method {
-    const char *name;
     bool is_state_shard, is_grad_shard, is_value_shard;
     bool is_on_root; /* rank 0 has the batch, the loss, the gradients' sum and the optimizer */
 

@@ -319,8 +319,7 @@ static weft_status share_data_parallel(weft_data_axis *a)
     return weft_i_buckets_end_step(a);
 }
 
-const weft_data_method weft_i_data_parallel_method = {.name = "data_parallel",
-                                                      .is_state_shard = true,
+const weft_data_method weft_i_data_parallel_method = {.is_state_shard = true,
                                                       .is_on_root = true,
                                                       .reduce = reduce_data_parallel,
                                                       .share_update = share_data_parallel};

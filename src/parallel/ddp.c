@@ -44,5 +44,4 @@ static weft_status end_step_ddp(weft_data_axis *a)
     return WEFT_OK;
 }
 
-const weft_data_method weft_i_ddp_method = {
-    .name = "ddp", .reduce = reduce_ddp, .end_step = end_step_ddp};
+const weft_data_method weft_i_ddp_method = {.reduce = reduce_ddp, .end_step = end_step_ddp};

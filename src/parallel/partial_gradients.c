@@ -1,7 +1,8 @@
 /*
  * Partial gradients: parameters that several ranks of the tensor axis have and of whose gradient each computes a share.
  *
- *   norm gains and biases under sequence parallelism   every rank has all of it, and saw its own rows
+ *   norm gains and biases under sequence parallelism   every rank has all of it, and saw its own rows (not with --tp-strips:
+ *                                                      there it sees all rows, sequence_parallel.c)
  *   keys and values of a kv head that several ranks have   each saw its own query heads
  *
  * Communication (tp): where a layer has such parameters, at the end of its backward 1 all_reduce, f32: of the first kind all

@@ -48,7 +48,5 @@ weft_status weft_i_zero1_share_update(weft_data_axis *a)
     return weft_i_buckets_end_step(a);
 }
 
-const weft_data_method weft_i_zero1_method = {.name = "zero1",
-                                              .is_state_shard = true,
-                                              .reduce = reduce_zero1,
-                                              .share_update = weft_i_zero1_share_update};
+const weft_data_method weft_i_zero1_method = {
+    .is_state_shard = true, .reduce = reduce_zero1, .share_update = weft_i_zero1_share_update};

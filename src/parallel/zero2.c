@@ -11,8 +11,7 @@
  */
 #include "parallel/data_axis.h"
 
-const weft_data_method weft_i_zero2_method = {.name = "zero2",
-                                              .is_state_shard = true,
+const weft_data_method weft_i_zero2_method = {.is_state_shard = true,
                                               .is_grad_shard = true,
                                               .reduce = weft_i_bucket_reduce_onto_own,
                                               .share_update = weft_i_zero1_share_update};

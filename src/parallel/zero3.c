@@ -197,8 +197,7 @@ weft_status weft_i_zero3_layer_end(weft_data_axis *a, const weft_layer *l, weft_
     return WEFT_OK;
 }
 
-const weft_data_method weft_i_zero3_method = {.name = "zero3",
-                                              .is_state_shard = true,
+const weft_data_method weft_i_zero3_method = {.is_state_shard = true,
                                               .is_grad_shard = true,
                                               .is_value_shard = true,
                                               .reduce = weft_i_bucket_reduce_onto_own};
