@@ -279,16 +279,13 @@ weft_status weft_i_file_check_place(const char *path)
     return st;
 }
 
-weft_status weft_i_file_copy(const char *from, const char *to)
+weft_status weft_i_file_copy_open(int fd, const char *from, const char *to)
 {
-    int fd = -1;
-    uint64_t n_bytes = 0;
-    WEFT_TRY(weft_i_file_open_regular(from, &fd, &n_bytes));
     weft_writer w;
     weft_status st = weft_i_writer_open(&w, to);
     char buffer[COPY_BYTES];
     while (st == WEFT_OK) {
-        const ssize_t n = read(fd, buffer, sizeof(buffer));
+        const ssize_t n = pread(fd, buffer, sizeof(buffer), (off_t)w.n_bytes);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -297,10 +294,19 @@ weft_status weft_i_file_copy(const char *from, const char *to)
             break;
         st = weft_i_writer_write(&w, buffer, (size_t)n);
     }
-    (void)close(fd);
     if (st == WEFT_OK)
         return weft_i_writer_close(&w);
     weft_i_writer_abandon(&w);
+    return st;
+}
+
+weft_status weft_i_file_copy(const char *from, const char *to)
+{
+    int fd = -1;
+    uint64_t n_bytes = 0;
+    WEFT_TRY(weft_i_file_open_regular(from, &fd, &n_bytes));
+    const weft_status st = weft_i_file_copy_open(fd, from, to);
+    (void)close(fd);
     return st;
 }
 

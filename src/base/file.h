@@ -71,6 +71,8 @@ weft_status weft_i_dir_sync(const char *path);
 weft_status weft_i_dir_remove(const char *path); /* with everything in it; a missing one is fine */
 weft_status weft_i_file_rename(const char *from, const char *to);
 weft_status weft_i_file_copy(const char *from, const char *to); /* durable */
+/** As weft_i_file_copy, of a file that is open already, from its beginning; `from` is its name in messages. */
+weft_status weft_i_file_copy_open(int fd, const char *from, const char *to);
 
 /** Makes or replaces the symbolic link atomically (a temporary link, then rename). */
 weft_status weft_i_link_replace(const char *target, const char *link_path);

@@ -15,6 +15,7 @@
 #include "parallel/mesh.h"
 #include "parallel/shard.h"
 #include "train/checksums.h"
+#include "train/companions.h"
 #include "train/trainer_state.h"
 
 #define WEFT_CHECKPOINT_SHARD_BYTES ((uint64_t)5000000000)
@@ -28,14 +29,14 @@ typedef struct weft_checkpoint {
     const weft_parts *values; /* read: weights that lie here */
     const weft_parts *states; /* read: what the optimizer here updates */
     const weft_optimizer *optimizer;
-    weft_dtype save_dtype; /* of the weights' files */
-    const weft_source
-        *source; /* config's text, names of tensors, folder of the tokenizer's files */
+    weft_dtype save_dtype;     /* of the weights' files */
+    const weft_source *source; /* config's text, names of tensors */
 
     /* Of saving alone. */
     const char *out; /* the run's folder */
     const weft_trainer_state *state;
-    int64_t keep;         /* how many stay; 0: all */
+    int64_t keep;                      /* how many stay; 0: all */
+    const weft_companions *companions; /* of the rank that writes the small files; NULL: none */
     uint64_t shard_bytes; /* of tensor data in one file, at most (one tensor may be more) */
 } weft_checkpoint;
 

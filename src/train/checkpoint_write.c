@@ -17,19 +17,6 @@
 
 #include <string.h>
 
-/* Beside the weights in the folder that was read; copied when there. */
-static const char *const COPIED[] = {
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-};
-
 void weft_i_checkpoint_state_name(char *out,
                                   weft_state state,
                                   const weft_weight_names *names,
@@ -222,26 +209,11 @@ static weft_status write_texts(const weft_checkpoint *c, const char *dir, weft_c
     return st;
 }
 
-static weft_status copy_files(const weft_checkpoint *c, const char *dir, weft_checksums *sums)
-{
-    char from[WEFT_PATH_MAX], to[WEFT_PATH_MAX];
-    if (c->source->dir[0] == '\0')
-        return WEFT_OK;
-    for (size_t i = 0; i < WEFT_COUNT_OF(COPIED); i++) {
-        WEFT_TRY(weft_i_path_join(from, c->source->dir, COPIED[i]));
-        WEFT_TRY(weft_i_path_join(to, dir, COPIED[i]));
-        if (!weft_i_file_exists(from))
-            continue;
-        WEFT_TRY(weft_i_file_copy(from, to));
-        WEFT_TRY(weft_i_checksums_add_file(sums, dir, COPIED[i]));
-    }
-    return WEFT_OK;
-}
-
 static weft_status write_small(const weft_checkpoint *c, const char *dir, weft_checksums *sums)
 {
     WEFT_TRY(write_texts(c, dir, sums));
-    WEFT_TRY(copy_files(c, dir, sums));
+    if (c->companions != NULL)
+        WEFT_TRY(weft_i_companions_write(c->companions, dir, sums));
     return weft_i_checksums_write(sums, dir);
 }
 

@@ -70,6 +70,7 @@ weft_checkpoint weft_i_train_checkpoint(const weft_train_session *s)
         .optimizer = t->optimizer,
         .save_dtype = weft_i_train_settings_save_dtype(&s->settings, s->source.dtype),
         .source = &s->source,
+        .companions = &s->companions,
         .out = s->options->out,
         .state = &s->state,
         .keep = s->options->keep_checkpoints,
@@ -82,10 +83,6 @@ weft_status weft_i_train_save(weft_train_session *s)
     const double start = weft_i_clock_seconds();
     const weft_checkpoint c = weft_i_train_checkpoint(s);
     WEFT_TRY(weft_i_checkpoint_save(&c));
-    /* The next one copies the tokenizer's files from this one: the folder they came from may be removed by then. */
-    if (s->source.dir[0] != '\0')
-        WEFT_TRY(weft_i_str_print(s->source.dir, sizeof(s->source.dir), "%s/checkpoint-%lld",
-                                  s->options->out, (long long)s->state.step));
     s->timing.save_seconds = weft_i_clock_seconds() - start;
     weft_i_train_note(s, "saved %s/checkpoint-%lld in %.2f s", s->options->out,
                       (long long)s->state.step, s->timing.save_seconds);

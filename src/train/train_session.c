@@ -24,7 +24,7 @@
 #include <string.h>
 
 #define NOTE_BYTES 1024
-#define N_FILES_BESIDE_RANKS 16 /* standard streams, lock, metrics, data on its way in */
+#define N_FILES_BESIDE_RANKS 24 /* standard streams, lock, metrics, what checkpoints take along */
 #define MAX_NAMED_RANKS 16      /* of a stage, in the map */
 
 void weft_i_train_note(const weft_train_session *s, const char *fmt, ...)
@@ -182,6 +182,8 @@ weft_status weft_i_train_session_open(weft_train_session *s)
     s->lock = -1;
     WEFT_TRY(find_checkpoint(s));
     WEFT_TRY(weft_i_mesh_agree(s->mesh, open_inputs(s)));
+    WEFT_TRY(weft_i_mesh_agree_on_rank0(
+        s->mesh, s->is_speaker ? weft_i_companions_open(&s->companions, s->source.dir) : WEFT_OK));
     return weft_i_mesh_compare_start(s->mesh, &s->source, add_texts, &s->state);
 }
 
@@ -380,6 +382,7 @@ void weft_i_train_session_close(weft_train_session *s)
     weft_i_dataset_close(s->eval_data);
     weft_i_dataset_close(s->data);
     weft_i_tokenizer_close(s->tokenizer);
+    weft_i_companions_close(&s->companions);
     weft_i_source_close(&s->source, s->ctx);
     weft_i_trainer_state_fini(&s->saved);
 }

@@ -30,6 +30,7 @@ typedef struct weft_train_session {
     char resume_dir[WEFT_PATH_MAX]; /* the checkpoint that was gone on from; "" */
     weft_trainer_state saved;       /* what it says */
     weft_source source;
+    weft_companions companions; /* rank 0's */
     weft_train_settings settings;
     weft_tokenizer *tokenizer;
     weft_dataset *data;

@@ -216,6 +216,9 @@ alike 3 "${common[@]}" --train-steps 2 --out "$work/text/inside-a-file"
 alike 3 "${common[@]}" --train-steps 2 --out /proc/none
 alike 3 "${common[@]}" "${fresh[@]}" --resume
 alike 3 "${common[@]}" "${fresh[@]}" --resume "$work/no-such-checkpoint"
+cp -rL "$work/fits/latest" "$work/odd-tokenizer"
+mkdir "$work/odd-tokenizer/tokenizer.json" # before the first step, not at the first save
+alike 3 "${common[@]}" "${fresh[@]}" --model "$work/odd-tokenizer"
 [ ! -e "$work/none" ] || fail "bad input made a folder"
 alike 2 "${common[@]}" --train-steps 9 --out "$work/fits"
 alike 3 "${common[@]}" --train-steps 2 --out "$work/fits" --resume

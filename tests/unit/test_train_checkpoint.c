@@ -137,8 +137,19 @@ static void test_train_checkpoint__keeps_names_and_files_of_the_folder(void **st
     for (int i = 0; i < 3; i++) {
         CHECK_OK(weft_i_train_round(&s));
         CHECK_OK(weft_i_train_save(&s));
+        if (i != 1)
+            continue;
+        /* Both the folder they came from and the checkpoint that has them are taken away. */
+        CHECK_OK(weft_i_path_join(path, c.out, "latest/tokenizer.json"));
+        assert_true(weft_i_file_exists(path));
+        CHECK_OK(weft_i_path_join(path, c.out, "checkpoint-2"));
+        CHECK_OK(weft_i_dir_remove(path));
+        CHECK_OK(weft_i_path_join(path, model, "tokenizer.json"));
+        assert_int_equal(unlink(path), 0);
     }
     one_rank_session_close(&s);
+    CHECK_OK(weft_i_path_join(path, c.out, "checkpoint-3/tokenizer.json"));
+    assert_true(weft_i_file_exists(path));
     weft_st *file = NULL;
     CHECK_OK(weft_i_path_join(folder, c.out, "latest"));
     CHECK_OK(weft_i_st_open_folder(&file, c.s->alloc, folder, "model"));
