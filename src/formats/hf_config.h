@@ -41,6 +41,10 @@ void weft_i_hf_config_fini(weft_hf_config *c, weft_alloc *alloc);
 weft_status
 weft_i_hf_config_write(const weft_hf_config *c, weft_alloc *alloc, weft_dtype dtype, weft_str *out);
 
+/** "gelu_new", "linear": what a config calls a kind; of several names the first. */
+const char *weft_i_hf_activation_name(weft_activation kind);
+const char *weft_i_hf_rope_name(weft_rope_kind kind);
+
 /**
  * Reasons why a config cannot run in weft, all of them, one a line ("" when none): for `weft info`. `out` is initialised
  * here, also on failure (IO; FORMAT the file is no JSON object).

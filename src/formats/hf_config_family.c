@@ -9,6 +9,8 @@
  */
 #include "formats/hf_config_family.h"
 
+#include "formats/hf_config.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -73,6 +75,14 @@ static const lacking_key lacking_keys[] = {
     {"logits_scaling", NEUTRAL_ONE},
     {"logit_scale", NEUTRAL_ONE},
 };
+
+const char *weft_i_hf_activation_name(weft_activation kind)
+{
+    size_t i = 0;
+    while (i + 1 < WEFT_COUNT_OF(activations) && activations[i].kind != kind)
+        i++;
+    return activations[i].name;
+}
 
 static weft_status
 read_activation(const weft_reader *r, const char *key, const char *fallback, weft_activation *out)

@@ -8,6 +8,8 @@
  */
 #include "formats/hf_config_family.h"
 
+#include "formats/hf_config.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -35,6 +37,14 @@ static const char *const known_keys[] = {
 };
 
 static const weft_real_range factor_range = {0.0, 1e-6, 1e9};
+
+const char *weft_i_hf_rope_name(weft_rope_kind kind)
+{
+    size_t i = 0;
+    while (i + 1 < WEFT_COUNT_OF(rope_names) && rope_names[i].kind != kind)
+        i++;
+    return rope_names[i].name;
+}
 
 static bool is_known(const char *key)
 {

@@ -76,11 +76,20 @@ static const number switches[] = {
     OF("scale_attn_by_inverse_layer_idx", is_scaled_by_layer),
 };
 
-static weft_status fail(const char *dir, const char *name, double saved, double given)
+static weft_status fail(const char *dir, const char *name, const char *saved, const char *given)
 {
     WEFT_FAIL(WEFT_STATUS_MISMATCH,
-              "%s holds another model than --model: its %s is %.17g, that of --model is %.17g", dir,
-              name, saved, given);
+              "%s holds another model than --model: its %s is %s, that of --model is %s; give the "
+              "model that the run began with, or another --out without --resume",
+              dir, name, saved, given);
+}
+
+static weft_status fail_number(const char *dir, const char *name, double saved, double given)
+{
+    char a[32], b[32];
+    WEFT_TRY(weft_i_str_print(a, sizeof(a), "%.17g", saved));
+    WEFT_TRY(weft_i_str_print(b, sizeof(b), "%.17g", given));
+    return fail(dir, name, a, b);
 }
 
 static const void *at(const weft_config *c, const number *n)
@@ -92,35 +101,31 @@ weft_status
 weft_i_resume_compare_config(const weft_config *saved, const weft_config *given, const char *dir)
 {
     if (saved->family != given->family)
-        WEFT_FAIL(WEFT_STATUS_MISMATCH,
-                  "%s holds another model than --model: its family is %s, that of --model is %s",
-                  dir, weft_family_name(saved->family), weft_family_name(given->family));
-    const double kinds[][2] = {
-        {(double)saved->activation, (double)given->activation},
-        {(double)saved->rope.kind, (double)given->rope.kind},
-    };
-    static const char *const kind_names[] = {"activation", "rope type"};
-    for (size_t i = 0; i < WEFT_COUNT_OF(kinds); i++) {
-        if (kinds[i][0] != kinds[i][1])
-            return fail(dir, kind_names[i], kinds[i][0], kinds[i][1]);
-    }
+        return fail(dir, "family", weft_family_name(saved->family),
+                    weft_family_name(given->family));
+    if (saved->activation != given->activation)
+        return fail(dir, "activation", weft_i_hf_activation_name(saved->activation),
+                    weft_i_hf_activation_name(given->activation));
+    if (saved->rope.kind != given->rope.kind)
+        return fail(dir, "rope type", weft_i_hf_rope_name(saved->rope.kind),
+                    weft_i_hf_rope_name(given->rope.kind));
     for (size_t i = 0; i < WEFT_COUNT_OF(integers); i++) {
         const int64_t a = *(const int64_t *)at(saved, &integers[i]);
         const int64_t b = *(const int64_t *)at(given, &integers[i]);
         if (a != b)
-            return fail(dir, integers[i].name, (double)a, (double)b);
+            return fail_number(dir, integers[i].name, (double)a, (double)b);
     }
     for (size_t i = 0; i < WEFT_COUNT_OF(reals); i++) {
         const double a = *(const double *)at(saved, &reals[i]);
         const double b = *(const double *)at(given, &reals[i]);
         if (a != b)
-            return fail(dir, reals[i].name, a, b);
+            return fail_number(dir, reals[i].name, a, b);
     }
     for (size_t i = 0; i < WEFT_COUNT_OF(switches); i++) {
         const bool a = *(const bool *)at(saved, &switches[i]);
         const bool b = *(const bool *)at(given, &switches[i]);
         if (a != b)
-            return fail(dir, switches[i].name, a ? 1.0 : 0.0, b ? 1.0 : 0.0);
+            return fail(dir, switches[i].name, a ? "on" : "off", b ? "on" : "off");
     }
     return WEFT_OK;
 }
