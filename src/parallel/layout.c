@@ -22,28 +22,6 @@ static const char *text_or(const char *text, const char *fallback)
     return text != NULL ? text : fallback;
 }
 
-/* "6,3,5": the number of parts and the items of all, or -1 when it is no such list. */
-static int count_parts(const char *text, int64_t *n_items)
-{
-    int n_parts = 0;
-    *n_items = 0;
-    while (*text != '\0') {
-        const size_t n = strcspn(text, ",");
-        char count[24];
-        int64_t n_here;
-        if (n >= sizeof(count) ||
-            weft_i_str_print(count, sizeof(count), "%.*s", (int)n, text) != WEFT_OK ||
-            !weft_i_str_to_int64(count, &n_here) || n_here < 1)
-            return -1;
-        n_parts++;
-        *n_items = WEFT_MIN(*n_items + WEFT_MIN(n_here, INT_MAX), INT_MAX);
-        text += n;
-        if (*text == ',' && *++text == '\0')
-            return -1;
-    }
-    return n_parts;
-}
-
 static weft_status check_values(const weft_layout_options *o)
 {
     const struct {
@@ -132,7 +110,7 @@ static void name_stages(const weft_layout *l, int n_parts, int64_t n_items, char
 static weft_status check_stage_layers(const weft_layout *l)
 {
     int64_t n_items;
-    const int n_parts = count_parts(l->stage_layers, &n_items);
+    const int n_parts = weft_i_stage_cut_count(l->stage_layers, &n_items);
     const int64_t n_wanted = (int64_t)l->pp * l->n_chunks;
     char stages[64];
     if (n_parts < 0)
@@ -250,8 +228,9 @@ static void name_nearest(const weft_layout *l, const limits *most, char *out, si
     const int tp = largest_divisor(l->tp, most_tp);
     const bool is_cut_given = l->stage_layers[0] != '\0';
     int64_t n_items = 0;
-    const bool is_cut_kept =
-        is_cut_given && count_parts(l->stage_layers, &n_items) > 0 && n_items == most->items;
+    const bool is_cut_kept = is_cut_given &&
+                             weft_i_stage_cut_count(l->stage_layers, &n_items) > 0 &&
+                             n_items == most->items;
     char strips[32] = "";
     int pp = largest_divisor(l->pp, most->items / l->n_chunks);
     const int64_t n_more =

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/str.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -97,6 +98,32 @@ out:
     return st;
 }
 
+/* The next number of "6,3,5", and *at behind it and its comma; false when there is none. */
+static bool next_count(const char **at, int64_t *count)
+{
+    const size_t n = strcspn(*at, ",");
+    char number[24];
+    if (n >= sizeof(number) ||
+        weft_i_str_print(number, sizeof(number), "%.*s", (int)n, *at) != WEFT_OK ||
+        !weft_i_str_to_int64(number, count) || *count < 1)
+        return false;
+    *at += n;
+    return **at != ',' || *++*at != '\0';
+}
+
+int weft_i_stage_cut_count(const char *counts, int64_t *n_items)
+{
+    int n_parts = 0;
+    *n_items = 0;
+    for (; *counts != '\0'; n_parts++) {
+        int64_t count = 0;
+        if (!next_count(&counts, &count))
+            return -1;
+        *n_items = WEFT_MIN(*n_items + WEFT_MIN(count, INT_MAX), INT_MAX);
+    }
+    return n_parts;
+}
+
 /* "6,3,5": where each part begins into `first` [n + 1], which may be NULL. */
 static weft_status read_counts(int64_t *first, int64_t n_items, int n_parts, const char *counts)
 {
@@ -104,12 +131,8 @@ static weft_status read_counts(int64_t *first, int64_t n_items, int n_parts, con
     int64_t sum = 0;
     int n = 0;
     for (; *at != '\0'; n++) {
-        char number[24];
         int64_t count = 0;
-        const size_t length = strcspn(at, ",");
-        if (length >= sizeof(number) ||
-            weft_i_str_print(number, sizeof(number), "%.*s", (int)length, at) != WEFT_OK ||
-            !weft_i_str_to_int64(number, &count) || count < 1 || count > n_items)
+        if (!next_count(&at, &count) || count > n_items)
             WEFT_FAIL(WEFT_STATUS_LAYOUT,
                       "--stage-layers %s is not possible with %lld items (embedding, %lld blocks, "
                       "final norm and head)",
@@ -117,8 +140,6 @@ static weft_status read_counts(int64_t *first, int64_t n_items, int n_parts, con
         if (first != NULL && n < n_parts)
             first[n] = sum;
         sum += count;
-        at += length;
-        at += *at == ',' ? 1 : 0;
     }
     if (n != n_parts || sum != n_items)
         WEFT_FAIL(

@@ -30,7 +30,11 @@ weft_status weft_i_stage_cut_make(weft_stage_cut *out,
                                   int64_t n_tokens,
                                   int n,
                                   const char *counts);
-/** Whether it can be made, without making it. @return WEFT_OK | LAYOUT | ARG */
+
+/** The parts of "6,3,5" and, in *n_items, the items of all (INT_MAX: so many or more); -1: it is no such list. */
+int weft_i_stage_cut_count(const char *counts, int64_t *n_items);
+
+/** Whether it can be made, without making it. @return WEFT_OK | LAYOUT */
 weft_status weft_i_stage_cut_check(const weft_config *config, int n, const char *counts);
 void weft_i_stage_cut_fini(weft_stage_cut *c);
 
