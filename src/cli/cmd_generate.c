@@ -12,7 +12,8 @@ typedef struct generate_view {
     weft_cli_screen screen;
     output_form form;
     bool wants_text;
-    bool has_text; /* json: the text member was opened */
+    bool has_text;      /* json: the text member was opened */
+    int64_t n_finished; /* prompts that were not stopped */
 } generate_view;
 
 static const char *finish_name(weft_finish finish)
@@ -73,6 +74,7 @@ static void put_ids(const int32_t *ids, int64_t n_ids, const char *between)
 static void on_done(void *user, const weft_generated *g)
 {
     generate_view *v = user;
+    v->n_finished += g->finish != WEFT_FINISH_STOPPED ? 1 : 0;
     if (v->form == OUTPUT_IDS) {
         put_ids(g->ids, g->n_ids, " ");
     } else if (v->form == OUTPUT_JSON) {
@@ -118,10 +120,16 @@ int weft_i_cli_generate(int argc, const char *const *argv)
     weft_i_cli_catch_signals();
     weft_generate_result result;
     const weft_status st = weft_generate_run(&result, &o, &ctx_options, &callbacks);
-    if (st != WEFT_OK)
+    if (st != WEFT_OK) {
         exit_code = weft_i_cli_fail(st);
-    else
-        exit_code = weft_i_cli_finish(weft_i_cli_is_stopped() ? WEFT_EXIT_FAILED : WEFT_EXIT_OK);
+    } else if (weft_i_cli_is_stopped() && view.n_finished < result.n_prompts) {
+        exit_code = weft_i_cli_finish(WEFT_EXIT_FAILED);
+        (void)fprintf(stderr,
+                      "weft: error: stopped by a signal; %lld of %lld prompts were finished\n",
+                      (long long)view.n_finished, (long long)result.n_prompts);
+    } else {
+        exit_code = weft_i_cli_finish(WEFT_EXIT_OK);
+    }
     weft_options_destroy(options);
     return exit_code;
 }

@@ -117,6 +117,23 @@ expect 0 "$weft" diff --exact "$work/one-0/latest" "$work/one-3/latest"
 expect 0 "$weft" diff --exact "$work/frozen-0/latest" "$work/frozen-1/latest"
 expect 0 "$weft" diff --exact "$work/frozen-2/latest" "$work/frozen-3/latest"
 
+# ---- a generation that a signal ends: what there is stays, and it is said ----
+
+printf '{"block": {"forward_ms": 20, "input_gradient_ms": 1, "weight_gradient_ms": 1}}' >"$work/slow-forward.json"
+for ranks in 1 2; do
+    "$weft" generate --model "$work/five-0/latest" --prompt a --prompt bc --max-new-tokens 120 --pp "$ranks" \
+        --pace "$work/slow-forward.json" >"$work/cut.out" 2>"$work/cut.err" </dev/null &
+    pid=$!
+    for _ in $(seq 100); do
+        [ -s "$work/cut.out" ] && break
+        sleep 0.05
+    done
+    kill -TERM "$pid"
+    ended cut 5 5000
+    grep -qx "weft: error: stopped by a signal; 0 of 2 prompts were finished" "$work/cut.err" ||
+        fail "a generation stopped by a signal says: $(cat "$work/cut.err")"
+done
+
 # ---- a failure in each other command: named, and 5 once batches have begun ----
 
 "$weft" train "${common[@]}" --out "$work/model" --train-steps 1 >/dev/null 2>&1
