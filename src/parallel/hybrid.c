@@ -13,6 +13,7 @@
 #include "base/ctx.h"
 #include "nn/models/slice.h"
 #include "parallel/pace.h"
+#include "parallel/ranks.h"
 #include "parallel/stage_cut.h"
 #include "parallel/trace_hooks.h"
 
@@ -420,26 +421,21 @@ weft_i_parallel_add_up(weft_parallel *p, weft_sum *sums, int n, int64_t *counts,
     return WEFT_OK;
 }
 
-static weft_status one_number(weft_parallel *p, weft_comm_op op, int64_t *value, const char *what)
+weft_status weft_i_parallel_from_rank0(weft_parallel *p, int64_t *value)
 {
     weft_comm *comm = p->mesh->comm[WEFT_AXIS_WORLD];
-    const weft_message m = {.op = op,
+    const weft_message m = {.op = WEFT_COMM_BROADCAST,
                             .dtype = WEFT_DTYPE_I64,
-                            .reduction = WEFT_REDUCTION_MAX,
                             .send = value,
                             .recv = value,
                             .n_elems = 1,
                             .is_host = true,
-                            .tensor = what};
+                            .tensor = "word of rank 0"};
     return comm->size == 1 ? WEFT_OK : weft_comm_call(comm, &m);
-}
-
-weft_status weft_i_parallel_from_rank0(weft_parallel *p, int64_t *value)
-{
-    return one_number(p, WEFT_COMM_BROADCAST, value, "word of rank 0");
 }
 
 weft_status weft_i_parallel_largest(weft_parallel *p, int64_t *value)
 {
-    return one_number(p, WEFT_COMM_ALL_REDUCE, value, "largest of all ranks");
+    return p->mesh->world_size == 1 ? WEFT_OK
+                                    : weft_i_mesh_largest(p->mesh, value, "largest of all ranks");
 }

@@ -129,9 +129,11 @@ static weft_status open_state(weft_train_session *s)
         return WEFT_OK;
     WEFT_TRY(weft_i_trainer_state_compare(&s->saved, &s->state, s->resume_dir, &s->notes));
     if (s->saved.step > s->settings.train_steps)
-        WEFT_FAIL(WEFT_STATUS_MISMATCH,
-                  "%s is at step %lld, beyond train_steps %lld (the length of the whole run)",
-                  s->resume_dir, (long long)s->saved.step, (long long)s->settings.train_steps);
+        WEFT_FAIL(
+            WEFT_STATUS_MISMATCH,
+            "%s is at step %lld, beyond train_steps %lld (the length of the whole run); give a "
+            "larger --train-steps",
+            s->resume_dir, (long long)s->saved.step, (long long)s->settings.train_steps);
     s->state.step = s->saved.step;
     s->state.total_tokens = s->saved.total_tokens;
     s->state.next_sample = s->saved.next_sample;
