@@ -76,6 +76,8 @@ weft_status weft_i_file_copy_open(int fd, const char *from, const char *to);
 
 /** Makes or replaces the symbolic link atomically (a temporary link, then rename). */
 weft_status weft_i_link_replace(const char *target, const char *link_path);
+/** Whether weft_i_link_replace could do so, long before it does: some file systems have no links. @return WEFT_OK | IO */
+weft_status weft_i_link_check_place(const char *link_path);
 
 /** Names in a folder, sorted bytewise, without "." and ".."; free with weft_i_names_free. */
 weft_status weft_i_dir_list(weft_alloc *alloc, const char *path, char ***names, size_t *n_names);

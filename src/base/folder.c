@@ -154,6 +154,22 @@ weft_status weft_i_link_replace(const char *target, const char *link_path)
     return st;
 }
 
+weft_status weft_i_link_check_place(const char *link_path)
+{
+    char temporary[WEFT_PATH_MAX];
+    struct stat info;
+    if (lstat(link_path, &info) == 0 && S_ISDIR(info.st_mode))
+        WEFT_FAIL(WEFT_STATUS_IO,
+                  "%s: is a folder where a symbolic link belongs; where a copy followed the link, "
+                  "remove the folder (what it led to is beside it)",
+                  link_path);
+    WEFT_TRY(weft_i_str_print(temporary, sizeof(temporary), "%s.tmp", link_path));
+    (void)unlink(temporary);
+    if (symlink("nowhere", temporary) == 0 && unlink(temporary) == 0)
+        return WEFT_OK;
+    return weft_i_file_fail("trying a symbolic link", temporary);
+}
+
 /* ---- listing ---- */
 
 static int compare_names(const void *a, const void *b)

@@ -332,6 +332,8 @@ static weft_status open_out(weft_train_session *s)
     WEFT_TRY(weft_i_out_lock(&s->lock, s->options->out));
     if (s->options->timeline[0] != '\0')
         WEFT_TRY(weft_i_file_check_place(s->options->timeline));
+    WEFT_TRY(weft_i_path_join(path, s->options->out, "latest"));
+    WEFT_TRY(weft_i_link_check_place(path));
     WEFT_TRY(weft_i_path_join(path, s->options->out, "metrics.jsonl"));
     return weft_i_metrics_open(&s->metrics, path, s->state.step);
 }

@@ -242,6 +242,8 @@ alike 3 "${common[@]}" --train-steps 2 --out "$work/fits" --resume
 alike 3 "${common[@]}" --train-steps 9 --out "$work/fits" --resume --seq-length 8
 alike 3 "${common[@]}" --train-steps 9 --out "$work/fits" --resume --model "$golden/llama/model"
 alike 3 "${small[@]}" --global-batch-size 4 --train-steps 9 --out "$work/fits" --resume --data "$work/config.json"
+cp -rL "$work/fits" "$work/unlinked" # latest became a folder: before the first step, not at the first save
+alike 3 "${common[@]}" --train-steps 9 --out "$work/unlinked" --resume
 sed -i 's/"step": *[0-9]*/"step": true/' "$work/fits/latest/trainer_state.json"
 alike 3 "${common[@]}" --train-steps 9 --out "$work/fits" --resume
 truncate -s -1 "$work/fits/latest/optimizer.safetensors"

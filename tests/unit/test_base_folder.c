@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -101,6 +102,20 @@ static void test_base_folder__replaces_links(void **state)
     assert_true(weft_i_dir_exists(b_path));
 }
 
+static void test_base_folder__says_beforehand_whether_a_link_can_be_made(void **state)
+{
+    (void)state;
+    tmpdir_join(a_path, dir, "link");
+    CHECK_OK(weft_i_link_check_place(a_path));
+    CHECK_OK(weft_i_link_replace("target", a_path));
+    CHECK_OK(weft_i_link_check_place(a_path)); /* the one that is there stays */
+    assert_int_equal(readlink(a_path, b_path, sizeof(b_path)), (ssize_t)strlen("target"));
+    assert_int_equal(lstat(tmpdir_join(b_path, dir, "link.tmp"), &(struct stat){0}), -1);
+    CHECK_OK(weft_i_dir_make(tmpdir_join(b_path, dir, "folder")));
+    CHECK_FAILS(weft_i_link_check_place(b_path), WEFT_STATUS_IO, b_path);
+    CHECK_FAILS(weft_i_link_check_place("/proc/self/link"), WEFT_STATUS_IO, "/proc/self/link");
+}
+
 static void test_base_folder__lists_names_sorted_by_bytes(void **state)
 {
     (void)state;
@@ -149,6 +164,7 @@ int main(void)
         FOLDER_TEST(removes_a_tree_but_not_what_links_point_to),
         FOLDER_TEST(renames_and_names_both_on_failure),
         FOLDER_TEST(replaces_links),
+        FOLDER_TEST(says_beforehand_whether_a_link_can_be_made),
         FOLDER_TEST(lists_names_sorted_by_bytes),
         FOLDER_TEST(joins_paths),
     };
