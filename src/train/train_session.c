@@ -196,7 +196,7 @@ static void note_model(const weft_train_session *s)
     char all[32], trained[32], tokens[32], windows[32], held[32];
     const weft_config *c = &s->source.hf.config;
     const weft_layout *l = &s->mesh->layout;
-    char tensor[64] = "", strips[32] = "";
+    char tensor[64] = "", strips[32] = "", steps[64];
     if (l->n_strips > 0)
         (void)snprintf(strips, sizeof(strips), " in %d strips", l->n_strips);
     if (l->tp > 1 || l->n_strips > 0)
@@ -237,12 +237,12 @@ static void note_model(const weft_train_session *s)
         weft_i_str_thousands(s->sampler.n_windows, windows, sizeof(windows)),
         (long long)s->settings.seq_length,
         weft_i_str_thousands(s->job.data != NULL ? s->job.n_tokens : 0, held, sizeof(held)));
-    weft_i_train_note(s,
-                      "step: %lld sequences in micro-batches of %lld, %.3f GFLOP; steps %lld to "
-                      "%lld",
+    (void)snprintf(steps, sizeof(steps), "steps %lld to %lld", (long long)s->state.step + 1,
+                   (long long)s->settings.train_steps);
+    weft_i_train_note(s, "step: %lld sequences in micro-batches of %lld, %.3f GFLOP; %s",
                       (long long)s->settings.global_batch, (long long)s->settings.micro_batch,
-                      (double)s->all_flops / 1e9, (long long)s->state.step + 1,
-                      (long long)s->settings.train_steps);
+                      (double)s->all_flops / 1e9,
+                      s->state.step < s->settings.train_steps ? steps : "no step is left");
     if (s->resume_dir[0] != '\0')
         weft_i_train_note(s, "resume: from %s, after step %lld", s->resume_dir,
                           (long long)s->state.step);

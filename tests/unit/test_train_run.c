@@ -412,6 +412,7 @@ static void test_train_run__another_run_is_not_resumed(void **state)
     CHECK_OK(train_case_run(&c, &over));
     assert_int_equal(over.n_steps, 0);
     assert_true(train_record_says(&over, "nothing to do"));
+    assert_true(train_record_says(&over, "no step is left"));
 }
 
 static void test_train_run__the_clock_stops_it_with_a_checkpoint(void **state)
