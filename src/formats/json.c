@@ -16,7 +16,9 @@ weft_status weft_i_json_parse(
     json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL) {
         const enum json_error_code code = json_error_code(&error);
-        if (code == json_error_out_of_memory)
+        const bool is_silent =
+            error.line < 0; /* a table could not be taken: jansson says nothing */
+        if (code == json_error_out_of_memory || is_silent)
             WEFT_FAIL(WEFT_STATUS_NOMEM, "%s: no memory to parse the %s (%zu bytes)", path, what,
                       n_bytes);
         if (code == json_error_null_character || code == json_error_null_byte_in_key)

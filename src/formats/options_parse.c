@@ -381,6 +381,8 @@ static weft_status parse_run_file(weft_options *p, const char *path)
     json_error_t error;
     p->run_file = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &error);
     weft_i_alloc_put(p->alloc, text);
+    if (p->run_file == NULL && error.line < 0)
+        WEFT_FAIL(WEFT_STATUS_NOMEM, "%s: no memory to parse it (%zu bytes)", path, n_bytes);
     if (p->run_file == NULL)
         WEFT_FAIL(WEFT_STATUS_FORMAT, "%s:%d:%d: no JSON: %s", path, error.line, error.column,
                   error.text);

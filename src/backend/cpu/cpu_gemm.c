@@ -316,5 +316,13 @@ weft_status weft_i_cpu_gemm(weft_backend *b, const void *args, void *workspace)
     r.workspace = workspace;
     weft_i_cpu_run(cpu, r.grid.n_m * r.grid.n_n, (double)r.m * (double)r.n * (double)r.k, run_tile,
                    &r);
-    return (weft_status)atomic_load(&r.status);
+    /* A worker's words stayed on its thread: said again for the caller's. */
+    const weft_status st = (weft_status)atomic_load(&r.status);
+    if (st != WEFT_OK)
+        WEFT_FAIL(st,
+                  "oneDNN could not compute the product [%lld, %lld] x [%lld, %lld] of %s into %s; "
+                  "the usual reason is that memory ran out",
+                  (long long)r.m, (long long)r.k, (long long)r.k, (long long)r.n,
+                  weft_dtype_name(a->a.dtype), weft_dtype_name(a->c.dtype));
+    return WEFT_OK;
 }
