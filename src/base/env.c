@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -76,6 +77,13 @@ uint64_t weft_i_env_memory_available_bytes(void)
     const uint64_t system = system_memory_available_bytes();
     const uint64_t group = weft_i_cgroup_memory_left_bytes(CGROUP_LIST, CGROUP_MOUNT);
     return WEFT_MIN(system, group);
+}
+
+bool weft_i_env_would_give(size_t bytes)
+{
+    void *const probe =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return probe != MAP_FAILED && munmap(probe, bytes) == 0;
 }
 
 int64_t weft_i_env_open_files_max(void)

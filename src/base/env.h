@@ -3,6 +3,7 @@
 #define WEFT_BASE_ENV_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /** NULL when not set. Borrowed from the environment. */
@@ -16,6 +17,12 @@ void weft_i_env_name_thread(const char *name);
 
 /** Bytes this process could still take: the smaller of MemAvailable and what the cgroup leaves. */
 uint64_t weft_i_env_memory_available_bytes(void);
+
+/**
+ * Whether the system would give so much more memory now; it is given back at once. For libraries that do not bear a refusal.
+ * Limits (ulimit -v, ulimit -d, a strict commit limit) refuse; memory that is promised and not there is not found out.
+ */
+bool weft_i_env_would_give(size_t bytes);
 
 /** How many files this process may have open at once (RLIMIT_NOFILE); INT64_MAX when the system sets no limit. */
 int64_t weft_i_env_open_files_max(void);

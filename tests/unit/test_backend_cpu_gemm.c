@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define SIDE 256
 #define WORKSPACE_BYTES ((size_t)4 << 20)
@@ -57,10 +58,39 @@ static void test_backend_cpu_gemm__a_worker_that_fails_is_heard(void **state)
     op_rig_close(&rig);
 }
 
+/* oneDNN would read through NULL. */
+static void test_backend_cpu_gemm__no_room_to_compile_is_a_status(void **state)
+{
+    static float a[SIDE], b[SIDE], c[SIDE * SIDE];
+    const weft_gemm_args args = {
+        .c = weft_view_make(c, WEFT_DTYPE_F32, SIDE, SIDE),
+        .a = weft_view_make(a, WEFT_DTYPE_F32, SIDE, 1),
+        .b = weft_view_make(b, WEFT_DTYPE_F32, 1, SIDE),
+    };
+    struct rlimit before;
+    op_rig rig;
+    size_t bytes = 0;
+    (void)state;
+#ifdef WEFT_SANITIZED
+    skip(); /* a sanitizer takes memory of its own */
+#endif
+    op_rig_open(&rig, WEFT_BACKEND_CPU, 1);
+    assert_int_equal(getrlimit(RLIMIT_DATA, &before), 0);
+    const struct rlimit none = {.rlim_cur = 1, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_DATA, &none), 0);
+    const weft_status st = rig.b->ops->workspace_bytes(rig.b, WEFT_OP_GEMM, &args, &bytes);
+    assert_int_equal(setrlimit(RLIMIT_DATA, &before), 0);
+    assert_int_equal(st, WEFT_STATUS_NOMEM);
+    assert_non_null(strstr(weft_last_error(), "compiling a matrix product"));
+    CHECK_OK(rig.b->ops->workspace_bytes(rig.b, WEFT_OP_GEMM, &args, &bytes));
+    op_rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backend_cpu_gemm__a_worker_that_fails_is_heard),
+        cmocka_unit_test(test_backend_cpu_gemm__no_room_to_compile_is_a_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

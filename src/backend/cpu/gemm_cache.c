@@ -7,8 +7,12 @@
  */
 #include "backend/cpu/gemm_cache.h"
 
+#include "base/env.h"
+
 #include <dnnl.h>
 #include <string.h>
+
+#define ROOM_BYTES ((size_t)16 << 20) /* far more than a kernel takes: ranks ask at the same time */
 
 enum { N_PLACES = 512, N_BUCKETS = 1024, NOWHERE = -1 };
 
@@ -84,6 +88,17 @@ static dnnl_status_t make_attributes(dnnl_primitive_attr_t *out, bool is_added)
     return st;
 }
 
+/* oneDNN reads through NULL where it gets no memory for a kernel: asked before, so that most lacks of it are a status. */
+static weft_status ask_for_room(void)
+{
+    if (weft_i_env_would_give(ROOM_BYTES))
+        return WEFT_OK;
+    WEFT_FAIL(WEFT_STATUS_NOMEM,
+              "memory for compiling a matrix product ran out: the system does not give %zu bytes "
+              "more",
+              ROOM_BYTES);
+}
+
 static weft_status make_desc(weft_gemm_plan *p, const weft_gemm_key *k)
 {
     dnnl_memory_desc_t *const l = p->layout;
@@ -122,6 +137,7 @@ static weft_status make_primitive(weft_gemm_plan *p)
 {
     if (p->primitive != NULL)
         return WEFT_OK;
+    WEFT_TRY(ask_for_room());
     dnnl_status_t st = dnnl_primitive_create(&p->primitive, p->desc);
     const int n = p->cache->n_threads * OPERAND_COUNT;
     for (int i = 0; i < n && st == dnnl_success; i++) {
@@ -254,6 +270,7 @@ weft_i_gemm_cache_find(weft_gemm_cache *c, const weft_gemm_key *key, weft_gemm_p
         i = take_place(c);
         weft_gemm_plan *const p = &c->place[i];
         p->last_use = 0;
+        WEFT_TRY(ask_for_room());
         WEFT_TRY(make_desc(p, key));
         p->key = *key;
         p->next = c->bucket[bucket];
