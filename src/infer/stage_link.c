@@ -17,6 +17,7 @@
 
 #include "backend/run_op.h"
 #include "base/ctx.h"
+#include "parallel/ranks.h"
 
 #include <string.h>
 
@@ -133,23 +134,10 @@ static weft_status wait_sent(weft_stage_link *l, weft_request *request, bool *is
     return l->comm->ops->wait(l->comm, request);
 }
 
-static weft_status largest(weft_comm *comm, int64_t *word)
-{
-    const weft_message m = {.op = WEFT_COMM_ALL_REDUCE,
-                            .dtype = WEFT_DTYPE_I64,
-                            .reduction = WEFT_REDUCTION_MAX,
-                            .send = word,
-                            .recv = word,
-                            .n_elems = 1,
-                            .is_host = true,
-                            .tensor = "word of a turn"};
-    return comm->size == 1 ? WEFT_OK : weft_comm_call(comm, &m);
-}
-
 weft_status weft_i_stage_link_agree(weft_stage_link *l, int64_t *word)
 {
-    WEFT_TRY(largest(l->mesh->comm[WEFT_AXIS_DP], word));
-    return largest(l->mesh->comm[WEFT_AXIS_TP], word);
+    WEFT_TRY(weft_i_mesh_largest(l->mesh, WEFT_AXIS_DP, word, "word of a turn"));
+    return weft_i_mesh_largest(l->mesh, WEFT_AXIS_TP, word, "word of a turn");
 }
 
 weft_status weft_i_stage_link_word_of(weft_stage_link *l, int flight, int32_t **out)

@@ -53,14 +53,14 @@ weft_status weft_i_mesh_agree(weft_mesh *m, weft_status st)
     told_failure told;
     if (m->world_size == 1)
         return st;
-    WEFT_TRY(weft_i_mesh_largest(m, &failed, "agreement"));
+    WEFT_TRY(weft_i_mesh_largest(m, WEFT_AXIS_WORLD, &failed, "agreement"));
     if (failed == 0)
         return WEFT_OK;
     const int root = (int)(m->world_size - failed);
     WEFT_TRY(tell(m, root, st, &told, "the message of a failure"));
     /* What all have met alike is no rank's own. */
     int64_t is_other = st != (weft_status)told.status || strcmp(weft_last_error(), told.text) != 0;
-    WEFT_TRY(weft_i_mesh_largest(m, &is_other, "agreement on a failure"));
+    WEFT_TRY(weft_i_mesh_largest(m, WEFT_AXIS_WORLD, &is_other, "agreement on a failure"));
     if (is_other == 0)
         return st;
     WEFT_FAIL((weft_status)told.status, "rank %d: %s", root, told.text);
@@ -235,7 +235,7 @@ weft_status weft_i_mesh_sum(weft_mesh *m, int64_t *x, int n)
     return weft_comm_call(m->comm[WEFT_AXIS_WORLD], &message);
 }
 
-weft_status weft_i_mesh_largest(weft_mesh *m, int64_t *value, const char *what)
+weft_status weft_i_mesh_largest(weft_mesh *m, weft_axis axis, int64_t *value, const char *what)
 {
     const weft_message message = {.op = WEFT_COMM_ALL_REDUCE,
                                   .dtype = WEFT_DTYPE_I64,
@@ -245,7 +245,7 @@ weft_status weft_i_mesh_largest(weft_mesh *m, int64_t *value, const char *what)
                                   .n_elems = 1,
                                   .is_host = true,
                                   .tensor = what};
-    return weft_comm_call(m->comm[WEFT_AXIS_WORLD], &message);
+    return m->comm[axis]->size == 1 ? WEFT_OK : weft_comm_call(m->comm[axis], &message);
 }
 
 weft_status weft_i_mesh_gather(weft_mesh *m, const int64_t *mine, int64_t *all, int64_t n)

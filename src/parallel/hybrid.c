@@ -436,6 +436,5 @@ weft_status weft_i_parallel_from_rank0(weft_parallel *p, int64_t *value)
 
 weft_status weft_i_parallel_largest(weft_parallel *p, int64_t *value)
 {
-    return p->mesh->world_size == 1 ? WEFT_OK
-                                    : weft_i_mesh_largest(p->mesh, value, "largest of all ranks");
+    return weft_i_mesh_largest(p->mesh, WEFT_AXIS_WORLD, value, "largest of all ranks");
 }

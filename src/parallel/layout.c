@@ -133,7 +133,8 @@ static weft_status choose_schedule(weft_layout *l, const weft_layout_options *o)
     l->stage_layers = text_or(o->stage_layers, "");
     WEFT_TRY(weft_i_schedule_from_name(&l->schedule, text_or(o->pp_schedule, "1f1b")));
     const bool is_interleaved = l->schedule == WEFT_SCHEDULE_INTERLEAVED;
-    const int n_chunks = o->pp_chunks > 0 ? (int)o->pp_chunks : is_interleaved ? 2 : 1;
+    const int n_chunks =
+        o->pp_chunks > 0 ? (int)o->pp_chunks : weft_i_schedule_usual_chunks(l->schedule);
     l->n_stage_chunks = is_interleaved || n_chunks == 1 ? n_chunks : 0;
     l->n_chunks = l->pp > 1 ? n_chunks : 1; /* one stage: nothing to act on */
     if (l->pp > 1 && l->n_stage_chunks == 0)

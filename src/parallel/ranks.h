@@ -62,8 +62,8 @@ weft_status weft_i_mesh_compare(weft_mesh *m, const weft_agreed *items, int n);
 /** x [n] becomes the sum over all ranks. @collective world: 1 all_reduce of n I64 */
 weft_status weft_i_mesh_sum(weft_mesh *m, int64_t *x, int n);
 
-/** The largest value of all ranks, on every rank. @collective world: 1 all_reduce of 1 I64 */
-weft_status weft_i_mesh_largest(weft_mesh *m, int64_t *value, const char *what);
+/** The largest value along the axis, on every rank there. @collective axis: 1 all_reduce of 1 I64; one rank: none */
+weft_status weft_i_mesh_largest(weft_mesh *m, weft_axis axis, int64_t *value, const char *what);
 
 /** all [world_size * n] on rank 0 becomes every rank's mine [n], in rank order. @collective world: 1 gather of I64 */
 weft_status weft_i_mesh_gather(weft_mesh *m, const int64_t *mine, int64_t *all, int64_t n);

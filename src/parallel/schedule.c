@@ -28,6 +28,11 @@ const char *weft_i_schedule_name(weft_schedule_kind kind)
     return schedules[kind].name;
 }
 
+int weft_i_schedule_usual_chunks(weft_schedule_kind kind)
+{
+    return kind == WEFT_SCHEDULE_INTERLEAVED ? 2 : 1;
+}
+
 weft_status weft_i_schedule_from_name(weft_schedule_kind *out, const char *name)
 {
     for (int i = 0; i < WEFT_SCHEDULE_COUNT; i++) {

@@ -51,6 +51,9 @@ typedef struct weft_actions {
 /** "naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2". */
 const char *weft_i_schedule_name(weft_schedule_kind kind);
 
+/** Chunks of a stage where no number is given. */
+int weft_i_schedule_usual_chunks(weft_schedule_kind kind);
+
 /** @return WEFT_OK | ARG no schedule of that name */
 weft_status weft_i_schedule_from_name(weft_schedule_kind *out, const char *name);
 

@@ -92,8 +92,7 @@ static weft_status shape_of(const weft_simulate_options *o, weft_schedule_shape 
 {
     WEFT_TRY(weft_options_check(WEFT_COMMAND_SIMULATE, o));
     WEFT_TRY(weft_i_schedule_from_name(&out->kind, o->schedule));
-    const int64_t usual = out->kind == WEFT_SCHEDULE_INTERLEAVED ? 2 : 1;
-    const int64_t n_chunks = o->chunks > 0 ? o->chunks : usual;
+    const int64_t n_chunks = o->chunks > 0 ? o->chunks : weft_i_schedule_usual_chunks(out->kind);
     const double n_events = (double)o->stages * (double)o->micro_batches * (double)n_chunks;
     if (n_events > MOST * 64.0)
         WEFT_FAIL(
